@@ -1,4 +1,4 @@
-"""Options of commands: made of fields of settings, read from a configuration file, named in errors."""
+"""Options of commands: built from fields of settings, read from a configuration file, and named in errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMN_OPTIONS = frozenset((
     "order", "position", "propensity", "query", "rank", "relevance", "relevant", "run", "same", "score", "topics",
     "ts", "user", "vector", "weight",
 ))  # fmt: skip
-"""Arguments of Python that name a column: `query` is `--query-col`."""
+"""Python arguments that name a column: `query` is `--query-col`."""
 
 
 def spell_flags(text: str) -> str:
@@ -74,7 +74,7 @@ def build_options(settings: type, *, without: Collection[str] = ()) -> dict[str,
 
 
 def build_override_options(settings: type, *, without: Collection[str] = ()) -> dict[str, list[click.Option]]:
-    """Build options that change given settings: none has a default, and each is a text, which the class parses."""
+    """Build options that override existing settings: none has a default, and the settings class parses their text."""
     sentences, groups = read_parameter_docs(settings), dict[str, list[click.Option]]()
     for setting in list_settings(settings):
         if setting.field not in without:
@@ -95,7 +95,7 @@ def merge_groups(*mappings: Mapping[str, Sequence[click.Option]]) -> dict[str, l
 
 
 def build_settings(settings: type[S], params: Mapping[str, Any], **fixed: Any) -> S:
-    """Make settings from the values of the options of `build_options`; `more` are fields that have no option."""
+    """Build settings from the values of their options; `fixed` are fields that have no option."""
     values = dict(fixed)
     for setting in list_settings(settings):
         if setting.field in fixed or setting.flag.hidden:
@@ -108,7 +108,7 @@ def build_settings(settings: type[S], params: Mapping[str, Any], **fixed: Any) -
 
 
 def get_parameter_name(setting: Setting) -> str:
-    """Name the parameter of a setting, as configuration files and the run log have it."""
+    """Return the parameter name of a setting, as in configuration files and the run log."""
     names = setting.flag.name.split()
     return names[1] if len(names) > 1 else _format_setting_flag(setting).removeprefix("--").replace("-", "_")
 
@@ -178,7 +178,7 @@ def _format_default(setting: Setting) -> Any:
 
 def _parse_value(setting: Setting, raw: Any) -> Any:
     if raw == "" and setting.optional and _format_setting_flag(setting).endswith("-col"):
-        return None  # of a name, an empty one may be meant: that of a run without a name
+        return None  # an empty value of other options may be meant: a run may have the empty name
     if setting.flag.read is not None:
         return setting.flag.read(raw)
     if setting.flag.repeated:
@@ -191,7 +191,7 @@ def _parse_value(setting: Setting, raw: Any) -> Any:
 
 
 def parse_instant(flag: str, text: str) -> datetime:
-    """Parse the time of an option: a date, or a time of day in ISO 8601."""
+    """Parse the time of an option: a date, or a date and time in ISO 8601."""
     try:
         return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
     except ValueError:
@@ -199,7 +199,7 @@ def parse_instant(flag: str, text: str) -> datetime:
 
 
 def parse_run_date(text: str | None) -> date:
-    """Parse the date under which results are stored; today in UTC if there is none."""
+    """Parse the date under which results are stored; the default is today in UTC."""
     return parse_date("--run-date", text) or datetime.now(timezone.utc).date()
 
 
@@ -271,7 +271,7 @@ def read_config_file(path: str, context: click.Context) -> dict[str, Any]:
 
 @contextmanager
 def prefix_refusals(place: str) -> Iterator[None]:
-    """Begin refusals of options with the file, or part of one, that has them."""
+    """Prefix refusals of options with the file, or the table in it, that contains them."""
     try:
         yield
     except (click.ClickException, NdcgSparkError) as error:
@@ -300,13 +300,13 @@ def read_config_table(
             )
         name = str(option.name)
         if spellings.setdefault(name, key) != key:
-            raise InvalidParameterError(f"{spellings[name]!r} and {key!r} are one option; keep one.")
+            raise InvalidParameterError(f"{spellings[name]!r} and {key!r} are the same option; keep one of them.")
         params[name] = _convert_config_value(option, key, value, context)
     return params
 
 
 def index_options(command: click.Command) -> dict[str, click.Parameter]:
-    """Options by their keys: the names of their flags, and of their parameters, under which the run log has them."""
+    """Return options by their keys: the names of flags, and of parameters, which the run log uses."""
     options = [option for option in command.params if option.name not in _NOT_IN_FILES]
     return {str(option.name).replace("_", "-"): option for option in options} | {
         _get_config_key(option): option for option in options
@@ -319,16 +319,14 @@ def _collect_keys(command: click.Command) -> set[str]:
 
 
 def _select_config_tables(path: str, context: click.Context) -> list[dict[str, Any]]:
-    """Keys outside of tables, then those of the tables of the command and of the groups around it."""
+    """Return the keys outside of tables, then those of the command's groups, then those of the command."""
     level, command = read_toml(path), context.find_root().command
     names, tables = _list_command_names(context), []
     while True:
         subcommands = command.commands if isinstance(command, click.Group) else {}
         for key, value in level.items():
             if isinstance(value, dict) and key not in subcommands:
-                raise InvalidParameterError(
-                    f"{path}: no command goes by the table [{key}]{suggest_closest(key, subcommands)}."
-                )
+                raise InvalidParameterError(f"{path}: [{key}] is not a command{suggest_closest(key, subcommands)}.")
         tables.append({key: value for key, value in level.items() if not isinstance(value, dict)})
         if not names:
             return tables
@@ -343,12 +341,12 @@ def read_toml(path: str) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidParameterError(f"--config {path!r} cannot be read: {error.strerror}.") from error
-    except ValueError as error:  # of decoding, too
-        raise InvalidParameterError(f"{path}: no TOML: {error}.") from error
+    except ValueError as error:  # includes decoding errors
+        raise InvalidParameterError(f"{path} is not valid TOML: {error}.") from error
 
 
 def _list_command_names(context: click.Context) -> list[str]:
-    """Names of the command below the root: `["build-judgments", "events"]`."""
+    """List the words of a command below the root: `["build-judgments", "events"]`."""
     names: list[str] = []
     while context.parent is not None:
         names.insert(0, str(context.command.name))
@@ -367,13 +365,13 @@ def _describe_unknown_key(key: str, options: Iterable[str], context: click.Conte
 
 
 def suggest_closest(word: str, known: Iterable[str]) -> str:
-    """Ask in brackets for the known word that is most like a word; empty if none is."""
+    """Return " (did you mean 'x'?)" for the most similar known word; empty if none is similar."""
     matches = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 def _convert_config_value(option: click.Parameter, key: str, value: Any, context: click.Context) -> Any:
-    """Return a value in the form in which the command line gives it."""
+    """Check a value of a configuration file, and convert it to the form of the command line."""
     allowed = _describe_allowed(option)
     texts: Any = [_format_plain(entry) for entry in value] if isinstance(value, list) else _format_plain(value)
     fits = {
@@ -397,7 +395,7 @@ def _convert_config_value(option: click.Parameter, key: str, value: Any, context
 
 
 def _describe_allowed(option: click.Parameter) -> str:
-    """What TOML may say for an option. A list such as `--k 1,3,5` shows a comma in its help."""
+    """Describe the TOML values that an option accepts. A comma in its metavar marks a list (`--k 1,3,5`)."""
     if isinstance(option, click.Option) and option.is_flag:
         return "true or false"
     if option.multiple:
@@ -410,12 +408,12 @@ def _describe_allowed(option: click.Parameter) -> str:
 
 
 def _format_plain(value: Any) -> str | None:
-    """Text of a value that needs no quotes on the command line; None where there is no such text."""
+    """Format a value as on the command line; None if it has no such form."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return None
-    if isinstance(value, date):  # of a time of day, too
+    if isinstance(value, date):  # includes datetime
         return value.isoformat()
     return str(value) if isinstance(value, int | float) else None
 
@@ -425,7 +423,7 @@ def _format_json(value: Any) -> str:
 
 
 def format_config(context: click.Context, groups: Mapping[str, Iterable[click.Option]]) -> str:
-    """Write the options in force as TOML for `--config`, with their origin in comments; credentials are hidden."""
+    """Format the options in force as TOML for `--config`, with their origin in comments; credentials are hidden."""
     lines = [f"# {' '.join(['ndcg-spark', *(_list_command_names(context) or [str(context.command.name)])])}"]
     for title, options in groups.items():
         in_force = [one for one in options if context.params.get(str(one.name)) not in (None, False, ())]
@@ -439,7 +437,7 @@ def _format_config_line(option: click.Option, context: click.Context) -> str:
     value = context.params[name]
     value = list(value) if isinstance(value, tuple) else value
     safe = redact_values(value)
-    # JSON of text, numbers, booleans and arrays of text is TOML, but for one control character.
+    # JSON of text, numbers, booleans and arrays of text is valid TOML except for one control character.
     text = json.dumps(safe, ensure_ascii=False).replace("\x7f", "\\u007f")
     origin = _ORIGINS.get(context.get_parameter_source(name))  # type: ignore[arg-type]  # None has no name
     notes = [*([origin] if origin else []), *(["*** hides a credential"] if safe != value else [])]

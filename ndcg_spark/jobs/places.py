@@ -1,4 +1,4 @@
-"""What a command reads and writes by its options, and the packages that it needs for that."""
+"""Inputs and outputs of a command as its options name them, and the packages that they need."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NEEDED_PACKAGES = ("numpy", "pyarrow", "pyspark", "pandas", "rich")
 
 @contextmanager
 def name_missing_packages(why_spark: str = "") -> Iterator[None]:
-    """Import in this block what needs packages, after options are checked; a package that fails is refused by name.
+    """Replace a failed import in this block by a refusal that names the missing package.
 
-    `why_spark` is a clause for the refusal that names PySpark.
+    `why_spark` is the reason why Spark is needed, a clause for the refusal that names PySpark.
     """
     try:
-        with redirect_stderr(io.StringIO()):  # NumPy prints stacks about modules that were made for another one
+        with redirect_stderr(io.StringIO()):  # NumPy prints stack traces about modules built for another NumPy
             yield
     except Exception:
         for name in _NEEDED_PACKAGES:
@@ -38,7 +38,7 @@ def name_missing_packages(why_spark: str = "") -> Iterator[None]:
 
 
 def _check_import(name: str, why_spark: str) -> MissingPackageError | None:
-    """Return why a package cannot be imported; None if it can."""
+    """Return an error if a package cannot be imported; None if it can."""
     try:
         with redirect_stderr(io.StringIO()):
             import_module(name)
@@ -53,19 +53,19 @@ def _check_import(name: str, why_spark: str) -> MissingPackageError | None:
         numpy = f" with NumPy {version('numpy')}" if name != "numpy" else ""
         return MissingPackageError(
             f"{needs}{installed} cannot be imported{numpy} ({why.rstrip('.')}): pip install --upgrade {name}, or the "
-            "packages that it was made for."
+            "packages that it was built for."
         )
     return None
 
 
 _DATE = re.compile(r"(?:^|[-_.])?(?<!\d)\d{4}([-_]?)\d{2}\1\d{2}(?!\d)")
 _PART_NAME = re.compile(r"[^=]+=.*|\d*|part-\d.*|.*[*?\[{].*")
-"""Files and folders of one night or part: their names differ every night, which names of data sets must not."""
+"""Names of files and folders that belong to one night or part; a data set must have the same name every night."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A table by its reference; no `kind`: guess its format."""
+    """A table by its reference; the format is guessed if `kind` is None."""
 
     reference: str
     kind: str | None
@@ -94,7 +94,7 @@ def format_place(name: str, reference: str) -> str:
 
 
 def check_places(read: Mapping[str, Source], written: Mapping[str, Target]) -> None:
-    """Refuse to write two tables to one place, or over an input."""
+    """Refuse two outputs in one place, and outputs that overwrite an input."""
     places: dict[str, str] = {}
     for name, source in read.items():
         places.setdefault(os.path.abspath(source.reference), format_flag(name))
@@ -108,9 +108,9 @@ def check_places(read: Mapping[str, Source], written: Mapping[str, Target]) -> N
 
 
 def check_file(flag: str, path: str) -> None:
-    parent = os.path.dirname(os.path.realpath(path))  # a link stays one, and its target is written
+    parent = os.path.dirname(os.path.realpath(path))  # the target of a link is written, not the link
     if not os.path.isdir(parent) or os.path.isdir(path):
-        raise InvalidParameterError(f"{flag} {path!r} is no file in a folder that is there.")
+        raise InvalidParameterError(f"{flag} {path!r}: its folder does not exist, or it is a folder.")
     if os.path.exists(path) and not os.path.isfile(path):
         raise InvalidParameterError(f"{flag} {path!r} is a device or a pipe; name a file.")
     try:
@@ -121,17 +121,17 @@ def check_file(flag: str, path: str) -> None:
 
 
 def choose_dataset(name: str | None, source: Source, *, is_stored: bool) -> str:
-    """Name the data set of a job: `--dataset`, `query` for SQL, else the last part of the reference without dates.
+    """Return the name of a job's data set: `--dataset`, `query` for SQL, or the last part of the reference.
 
-    Parts such as `run_date=2026-01-31`, `2026/01/31`, `part-00000.parquet` or `*.csv` are passed over.
+    Dates are removed, and parts such as `run_date=2026-01-31`, `part-00000.parquet` or `*.csv` are skipped.
     """
     if name:
         return name
     if source.format == "sql":
         if is_stored:
             raise InvalidParameterError(
-                "--dataset NAME is needed where rows of an SQL query are stored: without it, results of all queries "
-                "would have one name, and replace each other."
+                "--dataset NAME is needed to store rows of an SQL query: without it, results of all queries would "
+                "have one name, and replace each other."
             )
         return "query"
     reference = redact(source.reference).rstrip("/")  # the name is stored

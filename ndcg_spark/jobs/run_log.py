@@ -1,4 +1,4 @@
-"""The run log: one row per run of a job, with the state of the inputs that it has read."""
+"""Run log: one row per run of a job, with the state of the inputs that it read."""
 
 from __future__ import annotations
 
@@ -40,18 +40,19 @@ if TYPE_CHECKING:
 STARTED, SUCCEEDED, REFUSED = "started", "succeeded", "refused"
 GATE_NOT_MET, FLAGGED = "gate_not_met", "flagged"
 ENDED_WELL = (SUCCEEDED, GATE_NOT_MET, FLAGGED)
-"""Statuses of runs that have written what they were asked for."""
+"""Statuses of runs that have written their outputs."""
 INTERRUPTED, FAILED = "interrupted", "failed"
 MAX_FILES = 10_000
-"""Asking a file system about more of them takes longer than a second on some."""
+"""Most files that are listed: reading the status of more takes longer than a second on some file systems."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
 def describe_inputs(spark: SparkSession | None, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
-    """Describe the tables that a job reads. Asks file system and catalog; reads no rows.
+    """Describe the tables that a job reads, from the file system and the catalog; reads no rows.
 
-    Local files have `files`, `bytes`, `newest`; remote files and queries `files` and `digest`, a hash of their sorted
-    names, which Spark never uses twice; Delta and Iceberg tables `version`. `unknown` says why a state was not found.
+    Local files have `files`, `bytes`, `newest`. Remote files and queries have `files` and `digest`, a hash of the
+    sorted file names, which Spark never reuses. Delta and Iceberg tables have `version`. `unknown` is the reason if
+    the state could not be read.
     """
     return [_describe_input(spark, name, source) for name, source in sources.items() if source.reference]
 
@@ -64,7 +65,7 @@ def _describe_input(spark: SparkSession | None, name: str, source: Source) -> di
     }
     try:
         return facts | _read_state(spark, source.reference, source.format)
-    except spark_errors(OSError) as error:  # a job that cannot read its input says so itself
+    except spark_errors(OSError) as error:  # the job itself reports an unreadable input
         return facts | {"unknown": to_one_line(redact(first_line(error)))}
 
 
@@ -79,7 +80,7 @@ def _read_state(spark: SparkSession | None, reference: str, kind: str) -> dict[s
         return _describe_table(spark, reference)
     file_state = describe_files(reference)
     remote = not file_state and "://" in reference and not reference.startswith("file:")
-    # As text no file is opened to find out its columns.
+    # The text format opens no file to infer a schema.
     return _hash_input_files(spark.read.format("text").load(reference)) if remote else file_state
 
 
@@ -93,7 +94,7 @@ def _hash_names(files: Sequence[str] | str) -> dict[str, Any]:
 
 
 def describe_files(reference: str) -> dict[str, Any]:
-    """Count the files of a local path, and find the newest; nothing for a remote path, a glob, or too many files."""
+    """Return number, bytes and newest time of local files; empty for a remote path, a glob, or too many files."""
     place = Path(tables.canonical(reference))
     if not place.is_absolute() or not place.exists():
         return {}
@@ -121,7 +122,7 @@ def _walk_files(place: Path) -> Iterator[Path]:
 
 
 def _describe_table(spark: SparkSession, table: str) -> dict[str, Any]:
-    """Version of a Delta or Iceberg table; the files of another one that lies on this machine."""
+    """Return the version of a Delta or Iceberg table, or describe the files of another table on this machine."""
     from ndcg_spark.tables.catalog import describe
     from ndcg_spark.tables.commits import IcebergLog
 
@@ -155,7 +156,7 @@ RUN_LOG_SCHEMA = pa.schema(
 
 
 class RunLog:
-    """A table of runs. `slices` are the slice of a run; `tell` reports removed leftovers."""
+    """Table of runs. `slices` is the slice of a run; `tell` reports removed leftovers."""
 
     def __init__(self, spark: SparkSession | None, target: Target, slices: tables.Slices, tell: Tell) -> None:
         self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
@@ -163,14 +164,14 @@ class RunLog:
         self._folder: Path | None = None
 
     def check(self, readings: Sequence[tables.Reading]) -> None:
-        """Raise when rows cannot be written there, or when that is where the job reads or writes other tables."""
+        """Refuse a run log that cannot be written, or that overlaps an input or output of the job."""
         reading = check_target(self._spark, "run_log", self._target, RUN_LOG_SCHEMA, readings, self._tell)
         if self._target.format == "parquet":
             (place,) = reading.folders
             self._folder = find_shared_folder(self._spark, place, self.reference)
 
     def write(self, row: Mapping[str, Any], slices: tables.Slices | None = None) -> None:
-        """Write the row of this run, moved to other `slices` if the job found another night. May run an action."""
+        """Write the row of this run, moved to `slices` if the results are of another night. May run an action."""
         before, self._slices = self._slices, slices or self._slices
         with ExitStack() as stack:
             writes = [self._stage([row], self._slices, stack)]
@@ -180,7 +181,7 @@ class RunLog:
 
     def _stage(self, rows: Sequence[Mapping[str, Any]], slices: tables.Slices, stack: ExitStack) -> tables.SliceWrite:
         if self._folder is not None and not (self._folder / "_delta_log").exists():
-            # As a file: a job of Spark for one row takes longer than some evaluations.
+            # Written with pyarrow: a Spark job for one row takes longer than some evaluations.
             with tables.refusing(self.reference):
                 write = FolderWrite(self._spark, self._folder, slices, self.reference, self._tell)
                 stack.enter_context(closing(write))
@@ -207,13 +208,13 @@ class RunLog:
 
 
 def _build_arrow_table(rows: Sequence[Mapping[str, Any]], dataset: str) -> pa.Table:
-    """Write rows in the types that Spark gives them, with the data set as the last column."""
+    """Build a table with the types that Spark would write, and the data set as the last column."""
     schema = RUN_LOG_SCHEMA.append(pa.field("dataset", _TEXT))
     return pa.Table.from_pylist([{**row, "dataset": dataset} for row in rows], schema)
 
 
 def collect_versions(spark: SparkSession | None) -> dict[str, str | None]:
-    """Find what computes a run; without Spark, its version is None."""
+    """Return the versions of the software; the version of Spark is None for the local engine."""
     return {
         "package_version": __version__,
         "spark_version": None if spark is None else spark.version,
@@ -224,7 +225,7 @@ def collect_versions(spark: SparkSession | None) -> dict[str, str | None]:
 
 
 def extract_counts(outcome: Mapping[str, Any]) -> dict[str, int]:
-    """Take counts out of what a job says of its run in JSON; those that it does not have are missing."""
+    """Extract the counts of the run log from the JSON of a job; counts that it lacks are missing."""
     rows, queries = outcome.get("rows") or {}, outcome.get("queries") or {}
     counts = {f"rows_{name}": rows.get(name) for name in ("read", "evaluated", "rejected", "left_out")}
     counts |= {"n_queries": queries.get("in_mean"), "n_lost_queries": queries.get("lost")}
@@ -232,7 +233,7 @@ def extract_counts(outcome: Mapping[str, Any]) -> dict[str, int]:
 
 
 def format_options(request: Request[Any]) -> str:
-    """Write the options in force as JSON, without credentials."""
+    """Format the options in force as JSON, without credentials."""
     return to_json(redact_values(dict(request.in_force)))
 
 
@@ -241,16 +242,16 @@ def to_json(value: Any) -> str:
 
 
 def find_places(spark: SparkSession | None, request: Request[Any]) -> list[tables.Reading]:
-    """Find where a job reads and writes, as far as that is known before it opens its tables. Runs no action."""
+    """Find where a job reads and writes, as far as is known before its tables are opened. Runs no action."""
     readings = []
     for name, source in request.sources.items():
         reference, kind = source.reference, source.format
-        with suppress(*spark_errors()):  # what cannot be opened is refused by the job
+        with suppress(*spark_errors()):  # the job refuses inputs that cannot be opened
             frame = None if spark is None else _open_frame(spark, reference, kind)
             readings.append(tables.reading_of(spark, format_place(name, reference), reference, kind, frame))
     for name, target in request.targets.items():
         reference = target.reference
-        with suppress(*spark_errors(NdcgSparkError)):  # an output that cannot be written is refused by the job
+        with suppress(*spark_errors(NdcgSparkError)):  # the job refuses outputs that cannot be written
             place = tables.canonical(_resolve_place(spark, reference, is_table=target.format in TABLE_KINDS))
             readings.append(tables.Reading(name=format_place(name, reference), folders=frozenset([place])))
     for name, path in request.paths.items():
@@ -260,7 +261,7 @@ def find_places(spark: SparkSession | None, request: Request[Any]) -> list[table
 
 
 def _open_frame(spark: SparkSession, reference: str, kind: str) -> DataFrame | None:
-    """Rows of a table or a query; None for a path."""
+    """Open a catalog table or a query; None for a path."""
     from ndcg_spark.sources.formats import read_query
 
     frame = spark.table(reference) if kind == "table" else None
@@ -278,13 +279,13 @@ def _resolve_place(spark: SparkSession | None, reference: str, *, is_table: bool
 def read_runs(
     spark: SparkSession | None, place: Target, night: date, dataset: str, *, later: bool = False
 ) -> list[dict[str, Any]]:
-    """Read the rows of a night, with those of `later` ones, and data set; none if there is no run log yet.
+    """Read the runs of a night and data set, and of later nights if `later`; none if the run log does not exist.
 
-    Of a table, an action.
+    Runs an action if the run log is a table.
     """
     if place.format not in TABLE_KINDS and is_local(tables.canonical(place.reference)):
         root, of_night = Path(tables.canonical(place.reference)), f"run_date={night}"
-        nights = sorted(one for one in root.glob("run_date=*" if later else of_night) if one.name >= of_night)
+        nights = sorted(path for path in root.glob("run_date=*" if later else of_night) if path.name >= of_night)
         return [
             {**row, "run_date": date.fromisoformat(folder.name.partition("=")[2])}
             for folder in nights
@@ -298,7 +299,7 @@ def read_runs(
         return []
     try:
         log = open_table(spark, place.reference, None if place.format in TABLE_KINDS else place.kind).frame
-    except NdcgSparkError:  # it is not there yet
+    except NdcgSparkError:  # it does not exist yet
         return []
     is_wanted = log["run_date"] >= night if later else log["run_date"] == night
     rows = log.where(is_wanted & (log["dataset"] == dataset))

@@ -1,4 +1,4 @@
-"""Running a job: its session, opened tables, outcome, exit code and run log. It runs actions."""
+"""Run a job: open its session and tables, write its outputs, set its exit code, log it. Runs actions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _MAX_MESSAGE_CHARACTERS = 1000
 
 
 class JobRun:
-    """A run of a job, by Spark or without a session. Its night is the day of its start, UTC, if none is requested."""
+    """A run of a job, with or without a Spark session. Its night defaults to the day of its start in UTC."""
 
     def __init__(self, spark: SparkSession | None, request: Request[Any]) -> None:
         self.id = str(uuid.uuid4())
@@ -95,11 +95,11 @@ class JobRun:
         return f"ndcg-spark {self.command}", f"ndcg-spark run {self.id}"
 
     def set_exit(self, code: int, status: str | None = None) -> None:
-        """Note the exit code, and the status if the code does not tell it."""
+        """Set the exit code, and the status if it does not follow from the code."""
         self._code, self._status = code, status
 
     def start(self) -> None:
-        """Log that the run starts. An action, if there is a run log."""
+        """Log that the run starts. Runs an action if there is a run log."""
         if self.request.run_log is not None:
             self._log = self._open_log(self.request.run_log)
         if self._is_watched:
@@ -122,9 +122,9 @@ class JobRun:
         return log
 
     def end(self, error: BaseException | None = None) -> None:
-        """Say how the run ended, in the log and in the run log. An action, if there is a run log.
+        """Log how the run ended. Runs an action if there is a run log.
 
-        A run log that cannot be written any more is a warning: what the job has written stays.
+        If the run log cannot be written any more, that is a warning: the outputs of the job stay.
         """
         status, message = describe_end(error, self._code)
         status = self._status or status if error is None else status
@@ -153,7 +153,7 @@ class JobRun:
             self.progress.log(f"warning: the end of this run is not in the run log {self._log.reference!r}: {why}")
 
     def _write_in_time(self, log: RunLog, row: dict[str, Any]) -> None:
-        """Write a row while Spark may still be busy with what was interrupted; that has to end soon anyway."""
+        """Write a row while Spark may still run the interrupted action; give up after ten seconds."""
 
         def write() -> None:
             with suppress(Exception):  # Spark 3.5 has no tags; its jobs end with the session
@@ -174,7 +174,7 @@ class JobRun:
             raise failed[0]
 
     def _build_slice(self) -> Slices:
-        """Slice of the run in the run log: the night and data set are what the job found, if no option names them."""
+        """Build the slice of the run in the run log; the job may have recorded a night and data set of its own."""
         facts = self.progress.facts
         night, dataset = facts.get("night") or self._night, self._dataset or facts.get("dataset") or ""
         return Slices.for_night(night, dataset, [self.id], whole=True)
@@ -194,7 +194,7 @@ class JobRun:
 
 
 def describe_end(error: BaseException | None, code: int) -> tuple[str, str | None]:
-    """Return the status of a run, from its error or else its exit code, and a line that says why."""
+    """Return the status of a run, from its error or its exit code, and the message of the error."""
     if error is None:
         return _STATUS_BY_CODE[code], None
     if isinstance(error, KeyboardInterrupt):
@@ -208,13 +208,13 @@ def describe_end(error: BaseException | None, code: int) -> tuple[str, str | Non
 
 @contextmanager
 def open_run(request: Request[Any], engine: Engine) -> Iterator[JobRun]:
-    """Open the session of a job, if Spark runs it, and log its start and end.
+    """Open the session of a job if Spark runs it, and log its start and end.
 
-    The block calls `exit` of the run with its exit code.
+    The block passes the exit code to `JobRun.set_exit`.
     """
     with _open_session(request, engine) as spark:
         run = JobRun(spark, request)
-        if request.shared.explain:  # nothing will run
+        if request.shared.explain:  # nothing runs, so nothing is logged
             yield run
             return
         with ExitStack() as stack:
@@ -233,7 +233,7 @@ def open_run(request: Request[Any], engine: Engine) -> Iterator[JobRun]:
 
 @contextmanager
 def _open_session(request: Request[Any], engine: Engine) -> Iterator[SparkSession | None]:
-    """Open a session if Spark runs a job; either engine ends in one `KeyboardInterrupt`."""
+    """Open a session if Spark runs the job; with both engines, a signal raises one `KeyboardInterrupt`."""
     if engine.is_local:
         with handle_interrupts() as interrupts:
             interrupts.finish_start()
@@ -252,7 +252,7 @@ def _open_session(request: Request[Any], engine: Engine) -> Iterator[SparkSessio
 
 
 def list_catalog_tables(request: Request[Any]) -> dict[str, str]:
-    """Catalog tables that are written, with the run log, and the format of each."""
+    """List the catalog tables that a job writes, the run log too, with their formats."""
     targets = [*request.targets.values(), *([request.run_log] if request.run_log else [])]
     formats = {target.reference: target.format for target in targets}
     return {name: kind for name, kind in formats.items() if kind in TABLE_KINDS and "/" not in name}
@@ -260,7 +260,7 @@ def list_catalog_tables(request: Request[Any]) -> dict[str, str]:
 
 @contextmanager
 def _explain_crashes() -> Iterator[None]:
-    """Replace a crash of any action by what the machine or its Python workers lack."""
+    """Replace a crash by an error that names what the machine or its Python workers lack."""
     try:
         yield
     except Exception as error:
@@ -272,9 +272,9 @@ def _explain_crashes() -> Iterator[None]:
 
 @contextmanager
 def tag_jobs(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
-    """Label the Spark jobs of this thread, where sessions can do that (Spark 4; Connect 3.5)."""
+    """Tag the Spark jobs of this thread, if the session supports that (Spark 4; Connect 3.5)."""
     added = []
-    with suppress(Exception):  # without tags jobs are harder to find, and that is all
+    with suppress(Exception):  # tags only help to find jobs
         existing = spark.getTags()
         for tag in tags:
             if tag not in existing:
@@ -291,7 +291,7 @@ def tag_jobs(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
 S = TypeVar("S")
 EXIT_DONE, EXIT_GATE = 0, 3
 PlannedSchemas: TypeAlias = "Mapping[str, pa.Schema | T.StructType]"
-"""Columns of tables that will be written."""
+"""Columns of tables that an earlier job will write."""
 Line: TypeAlias = str | Callable[[], None]
 """A line to print, or a function that prints several. `warning: ` sends it to standard error."""
 
@@ -300,8 +300,7 @@ Line: TypeAlias = str | Callable[[], None]
 class Outcome:
     """The results of a job. `facts` are the JSON; `tables` are rows or texts by output.
 
-    An output that is not in `tables` is not written. Unless `met` and all `gates` of the facts hold, the exit code
-    is 3.
+    An output that is not in `tables` is not written. The exit code is 3 unless `met` is true and all gates are met.
     """
 
     facts: Mapping[str, Any]
@@ -315,9 +314,9 @@ class Outcome:
 
 
 class Job(Generic[S]):
-    """A request whose tables are open, and the services of its run.
+    """A request with open tables, and the services of its run.
 
-    `tables` are those of Spark; without it, `engine.opened` is what the work has opened itself.
+    `tables` are Spark tables; without Spark, `engine.opened` holds the tables that the work has opened.
     """
 
     def __init__(
@@ -335,7 +334,7 @@ class Job(Generic[S]):
         if isinstance(engine.opened, NdcgSparkError):
             raise engine.opened
         self.session, self.request, self.settings, self.engine = spark, request, request.settings, engine
-        self.now = datetime.now(timezone.utc)  # of all tables that one run writes
+        self.now = datetime.now(timezone.utc)  # `computed_at` of all tables of the run
         self.tables: dict[str, Table] = {} if spark is None else _open_tables(spark, request, planned, opened)
         self.input_counts: InputCounts | None = None
         self.step, self.record, self.log, self._stack = progress.step, progress.record, progress.log, stack
@@ -343,33 +342,33 @@ class Job(Generic[S]):
 
     @property
     def spark(self) -> SparkSession:
-        """The session of a job that Spark runs."""
+        """Session of a job that Spark runs."""
         if self.session is None:
             raise RuntimeError("this job runs without Spark.")
         return self.session
 
-    def is_requested(self, name: str) -> bool:
-        return self.request.shared.json is not None if name == "json" else name in self.request.targets
+    def is_requested(self, output: str) -> bool:
+        return self.request.shared.json is not None if output == "json" else output in self.request.targets
 
     def build_slices(self, runs: Sequence[str] = ("",), *, empty: Sequence[str] = (), whole: bool = False) -> Slices:
-        """Slices of runs under the night and data set of the request; see `Slices.for_night`."""
+        """Build the slices of runs under the night and data set of the request; see `Slices.for_night`."""
         return Slices.for_night(self.request.run_date, self.request.dataset, runs, empty=empty, whole=whole)
 
     def persist(self, frame: DataFrame) -> bool:
-        """Cache rows until the job ends; False where the platform has no cache."""
+        """Cache rows until the job ends; False if the platform has no cache."""
         from pyspark.errors import PySparkException
 
         try:
             frame.persist()
-        except PySparkException:  # some serverless platforms have no cache: the work is then done twice
+        except PySparkException:  # some serverless platforms have no cache and compute the rows twice
             return False
         self._stack.callback(frame.unpersist)
         return True
 
     def count_bad_rows(self, all_valid: Callable[[], int | None] = lambda: None) -> InputCounts | None:
-        """Read each table: count bad rows and refuse too many; None unless they are left out.
+        """Read each table, count bad rows, and refuse too many; None unless bad rows are left out.
 
-        `all_valid` returns the number of rows of the first table if none can be bad; it is not read again then.
+        `all_valid` returns the number of rows of the first table if all are valid; the table is not read again then.
         """
         if self.request.on_invalid == "reject":
             with self.step("counting bad rows"):
@@ -378,9 +377,9 @@ class Job(Generic[S]):
 
 
 class Work(Generic[S]):
-    """The work of a command on open tables. Making it is lazy, and refuses missing columns and wrong types.
+    """The work of a command on open tables. The constructor is lazy; it refuses missing columns and wrong types.
 
-    What is done with bad rows is written for Spark here; work without it has its own.
+    The methods for bad rows use Spark here; local work overrides them.
     """
 
     EXPLAINED = "Nothing was run."
@@ -396,17 +395,17 @@ class Work(Generic[S]):
         return {}
 
     def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by table, as from `report_bad_rows`; lazy."""
+        """Return the reasons why rows are bad, by table, as `report_bad_rows` does; lazy."""
         return {}
 
     def check_originals(self) -> None:
-        """Refuse rows that cannot be kept as they came."""
+        """Refuse tables whose bad rows cannot be stored in their original form."""
         self.check_rows(originals=True)
 
     def count_rows(self, all_valid: int | None = None) -> dict[str, RowCount]:
-        """Run an action for each table: count its rows by reason.
+        """Count the bad rows of each table by reason. Runs an action for each table.
 
-        `all_valid` is the number of rows of the first table if it is known to have no bad ones; it is not read then.
+        `all_valid` is the number of rows of the first table if all are known to be valid; the table is not read then.
         """
         from ndcg_spark.core.bad_rows import RowCount, count_rows
 
@@ -416,7 +415,7 @@ class Work(Generic[S]):
         return counts | {name: count_rows(rows) for name, rows in tables.items() if name not in counts}
 
     def build_rejects(self, accounts: InputCounts | None) -> DataFrame | pa.Table:
-        """Bad rows as they are stored (`source`, `reason`, `row`, `run`). Tables without any are not read again."""
+        """Build the stored form of bad rows (`source`, `reason`, `row`, `run`); valid tables are not read again."""
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 
@@ -430,21 +429,21 @@ class Work(Generic[S]):
         return reduce(DataFrame.unionByName, frames).withColumn("run", F.lit(""))
 
     def add_advice(self, message: str) -> str:
-        """Add the options of the command line to a refusal of rows."""
+        """Add the command line options that help to a refusal of rows."""
         return message
 
     def check_columns(self) -> None:
-        """Refuse columns that `run` would refuse: before a night, in which an earlier job makes the tables."""
+        """Refuse columns that `run` would refuse. A night calls this before an earlier job writes the tables."""
 
     def explain(self) -> Sequence[tuple[str, str]]:
-        """Labels and texts for `--explain`: the steps of the job and their cost."""
+        """Return labels and texts for `--explain`: the steps of the job and their cost."""
         return ()
 
     def run(self) -> Outcome:
         raise NotImplementedError
 
     def stamp(self, **more: Any) -> dict[str, Any]:
-        """Facts that results of a night are stored with, and `more` of them."""
+        """Return the facts that results of a night are stored with, and `more`."""
         night = {"run_date": self.request.run_date.isoformat(), "dataset": self.request.dataset}
         return {**night, **more, "package_version": __version__}
 
@@ -452,7 +451,7 @@ class Work(Generic[S]):
 def _open_tables(
     spark: SparkSession, request: Request[Any], planned: PlannedSchemas, opened: Mapping[str, Table]
 ) -> dict[str, Table]:
-    """Open what a job reads, if it is not `opened`; tables of `made` are there without rows."""
+    """Open the inputs of a job that are not in `opened`; `planned` tables are opened without rows."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from ndcg_spark.sources.formats import Table, open_table
@@ -471,7 +470,7 @@ def _open_tables(
 
 
 class JobResult(NamedTuple):
-    """How a run ended: exit code, status as in the run log, and the JSON of its results."""
+    """Result of a run: exit code, status as in the run log, and the JSON of its results."""
 
     code: int
     status: str
@@ -481,7 +480,7 @@ class JobResult(NamedTuple):
 def run(
     request: Request[S], work: type[Work[S]], engine: Engine, opened: Mapping[str, Table] = MappingProxyType({})
 ) -> JobResult:
-    """Run a job. A refusal means that nothing was written. `opened` are tables that Spark has opened before."""
+    """Run a job. If it is refused, nothing was written. `opened` holds tables that Spark has opened before."""
     with open_run(request, engine) as run:
         with ExitStack() as stack:
             job = Job(run.spark, request, run.progress, stack, work, engine, opened=opened)
@@ -509,10 +508,9 @@ class CheckedJob(NamedTuple):
 def check(
     request: Request[S], work: type[Work[S]], engine: Engine, spark: SparkSession | None, planned: PlannedSchemas
 ) -> CheckedJob:
-    """Refuse what can be refused before a job runs.
+    """Refuse a job that cannot run, before it runs. Reads schemas.
 
-    `made` are tables that an earlier job will write, as they are named in `request.sources`, without their rows.
-    Reads schemas.
+    `planned` holds the columns of the inputs that an earlier job will write, by the names of `request.sources`.
     """
     with ExitStack() as stack:
         progress = Progress(request.log_format)
@@ -536,7 +534,7 @@ def _print_explanation(job: Job[S]) -> None:
 
 
 def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) -> None:
-    """Raise when an output could not be written, or would overwrite other data. Runs no action."""
+    """Refuse outputs that cannot be written or would overwrite other data. Runs no action."""
     request, work = job.request, job.work
     if "rejects" in request.targets:
         work.check_originals()
@@ -560,7 +558,7 @@ def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) 
 
 @contextmanager
 def _convert_refusals(job: Job[S]) -> Iterator[None]:
-    """Turn Spark's errors about bad rows into refusals that say that nothing was written."""
+    """Convert Spark's errors about bad rows to refusals that end with "Nothing was written"."""
     try:
         yield
     except Exception as error:
@@ -576,7 +574,7 @@ def _convert_refusals(job: Job[S]) -> Iterator[None]:
 
 
 def _write_outputs(outcome: Outcome, job: Job[S], progress: Progress) -> None:
-    """Write all outputs, or none. Spark runs an action for each table, and one more for each catalog table."""
+    """Write all outputs or none. Spark runs an action for each table, and another for each catalog table."""
     request, tables = job.request, dict(outcome.tables)
     rows_to_write: list[Rows] = []
     files: list[tuple[str, str, str]] = []

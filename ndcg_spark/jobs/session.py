@@ -1,4 +1,4 @@
-"""The Spark session of a job, and what a local Spark needs of the machine."""
+"""The Spark session of a job, and checks of the machine before a local Spark starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SMALL_TABLES = {
 """Settings of a local session for small tables. Most of its time goes into classes and plans that are used once, so
 the optimizing compiler does not pay off: flags and page of 360 queries take half of the CPU time."""
 _FILES_BESIDE_JARS = 100
-"""Files that Java has open beside its jars when a small job runs; with 64 fewer it ends for want of them."""
+"""Files that Java opens besides its jars in a small job; with 64 fewer than this the job fails."""
 _PRINT_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 _TIMEOUT_SECONDS = 60
 
@@ -51,7 +51,7 @@ def check_arrow() -> None:
 
 
 def check_environment(settings: Mapping[str, str]) -> None:
-    """Refuse to start a local session where Spark, Java, the Python of workers, or files are missing."""
+    """Refuse to start a local session if Spark, Java, the workers' Python, or temporary folders are missing."""
     home = _find_spark_home()
     _check_temporary_folder()
     if home is not None:
@@ -63,7 +63,7 @@ def check_environment(settings: Mapping[str, str]) -> None:
 
 
 def _find_spark_home() -> Path | None:
-    """The folder of the Spark that will start; None if pyspark finds it."""
+    """Return the folder of the Spark that will start; None if pyspark finds it."""
     spark_home = os.environ.get("SPARK_HOME")
     home = Path(spark_home or Path(pyspark.__file__).parent)
     if not (home / "bin" / "spark-submit").exists():
@@ -87,19 +87,19 @@ def _find_spark_home() -> Path | None:
 def _check_temporary_folder() -> None:
     try:
         tempfile.gettempdir()
-    except OSError as error:  # it tries each of them by a small file
+    except OSError as error:  # gettempdir has tried each candidate with a small file
         raise NdcgSparkError(
             f"{error.strerror or error}: make room in one of them, or set TMPDIR to a folder on another disk."
         ) from None
 
 
 def _check_local_folders(settings: Mapping[str, str]) -> None:
-    """Refuse temporary folders of which none is writable; the Java of Spark would end without a message."""
+    """Refuse if no temporary folder is writable: Spark's Java would end without a message."""
     name = "SPARK_LOCAL_DIRS" if "SPARK_LOCAL_DIRS" in os.environ else "spark.local.dir"
     folders = os.environ.get(name, settings.get(name))
     if folders is None:
         return
-    why = "it names none"
+    why = "the list is empty"
     for folder in filter(None, folders.split(",")):
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def _check_open_file_limit(home: Path) -> None:
         import resource
     except ImportError:  # not on Windows
         return
-    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # the hard one: Java raises the soft one to it
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)  # the hard limit: Java raises the soft limit to it
     needed = len(list(home.glob("jars/*.jar"))) + _FILES_BESIDE_JARS
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise NdcgSparkError(
@@ -155,7 +155,7 @@ def _check_worker_python(python: str) -> None:
         return
     cure = f"unset PYSPARK_PYTHON, or export PYSPARK_PYTHON={sys.executable}"
     if shutil.which(python) is None:
-        raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which is no program: {cure}.")
+        raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which is not an executable: {cure}.")
     try:
         answer = subprocess.run(
             [python, "-c", _PRINT_VERSION],
@@ -186,14 +186,15 @@ def open_session(
     small_tables: bool = False,
     tables: Mapping[str, str] = {},
 ) -> Iterator[SparkSession]:
-    """Open a session, and stop it afterwards if it was made here. `settings` are for a local session only.
+    """Open a session, and stop it afterwards if it was created here. `settings` are for a local session only.
 
-    `short_lists`: ten thousand rankings fit into memory, so Spark need not weigh each on its way to Python.
-    `small_tables`: no rankings are read, so a session of our own is set up to start and plan quickly. `tables` are
-    the catalog tables that will be written, and their kinds; a catalog that ends with the session is refused.
+    `short_lists`: ten thousand rankings fit into memory, so Spark need not check the size of batches.
+    `small_tables`: no rankings are read, so a local session is set up to start and plan quickly. `tables` are the
+    catalog tables that will be written, and their kinds; an in-memory catalog is refused.
     """
     check_arrow()
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints the stack of what we explain
+    # It logs a stack trace for errors that we report in one line.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     with handle_interrupts() as interrupts:
         active = SparkSession.getActiveSession()
         if active is not None or any(name in os.environ for name in PROVIDED):
@@ -201,7 +202,7 @@ def open_session(
                 raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
             spark = active or SparkSession.builder.appName(app_name).getOrCreate()
             if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
-                add_package_to_workers(spark)  # there is no line of a user to do that; Databricks installs packages
+                add_package_to_workers(spark)  # users cannot do that themselves here; Databricks installs packages
             interrupts.finish_start()
             if active is None and not _is_remote(spark):
                 _refuse_temporary_tables(spark, tables)
@@ -233,30 +234,30 @@ def open_session(
             finally:
                 with warnings.catch_warnings():
                     if interrupts.seen:
-                        warnings.simplefilter("ignore")  # the call that was interrupted may take the next one with it
+                        warnings.simplefilter("ignore")  # the call after an interrupted one may fail too
                     spark.stop()
 
 
 def _is_remote(spark: SparkSession) -> bool:
-    """Check for a session on a server that somebody else runs: its catalog outlives the job."""
+    """Check whether the session is on a server that somebody else runs: its catalog outlives the job."""
     on_connect = type(spark).__module__.startswith("pyspark.sql.connect")
     return on_connect and not os.environ.get("SPARK_REMOTE", "").startswith("local")
 
 
 def _refuse_temporary_tables(spark: SparkSession, tables: Mapping[str, str]) -> None:
-    """Refuse catalog tables that end with this session, whose files would block the next one."""
+    """Refuse catalog tables that end with this session: their files would block the next session."""
     names = list_session_tables(spark, tables)
     if names:
         folders = ", ".join(f"./{table.replace('`', '')}" for table in names)
         raise OutputRefusedError(
-            f"table{'s' * (len(names) > 1)} {', '.join(map(repr, names))} would be forgotten when the job ends: the "
-            f"catalog of its session is kept in memory. For a folder name a path ({folders}); for a table that lasts "
+            f"table{'s' * (len(names) > 1)} {', '.join(map(repr, names))} would be lost when the job ends: the "
+            f"catalog of its session is kept in memory. To write a folder, name a path ({folders}); to keep a table, "
             f"start Spark with {LASTING_CATALOG}."
         )
 
 
 def build_local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
-    """Settings of a session of our own, whose workers run `python`."""
+    """Build the settings of a local session whose workers run `python`."""
     cores = os.cpu_count() or 1
     batch_size = {BATCH_BYTES: MAX_BATCH_BYTES} if short_lists else {}
     own_daemon = worker_daemon.SETTINGS if python == sys.executable else {}
@@ -267,9 +268,9 @@ def build_local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": f"{_compute_driver_memory()}m",
-        "spark.python.sql.dataFrameDebugging.enabled": "false",  # it takes the stack at every column expression
-        "spark.sql.files.maxPartitionBytes": "32m",  # what a core sorts at once then fits its caches better
-        "spark.sql.shuffle.partitions": str(32 * cores),  # adaptive execution puts small ones together
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # it captures the stack at every column expression
+        "spark.sql.files.maxPartitionBytes": "32m",  # smaller partitions fit the caches of a core when sorted
+        "spark.sql.shuffle.partitions": str(32 * cores),  # adaptive execution merges small partitions
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
@@ -277,7 +278,7 @@ def build_local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
 
 
 def _compute_driver_memory() -> int:
-    """Megabytes for the JVM: a third of the machine, between 1 and 8 GB."""
+    """Return the megabytes for the JVM: a third of the machine's memory, between 1 and 8 GB."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (ValueError, OSError, AttributeError):
@@ -296,10 +297,10 @@ def _start_local(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     except PySparkException as error:
         if "JAVA_GATEWAY" in get_condition(error):
             raise NdcgSparkError(
-                "Spark could not start, for what Java says above: a setting that it refuses, too little memory, or a "
-                "Java that is too old (JAVA_HOME names another)."
+                "Spark could not start; Java's message above says why: a refused setting, too little memory, or "
+                "a Java that is too old (set JAVA_HOME to another)."
             ) from error
         raise
-    except (OSError, Py4JError) as error:  # as of a folder for temporary files, or of a setting that Spark refuses
+    except (OSError, Py4JError) as error:  # such as an unwritable temporary folder, or a refused setting
         unfit = explain_environment_error(error)
         raise unfit or NdcgSparkError(f"Spark could not start: {first_line(error)}") from error

@@ -369,5 +369,5 @@ def test_a_link_to_a_file_in_a_folder_that_is_not_there_is_found_before_anything
     link = logs.parent / "latest.json"
     link.symlink_to(logs.parent / "nothing" / "night.json")
     ended = mean_ndcg("--input", logs, "--json", link, *NIGHT)
-    assert_refused(ended, f"--json {str(link)!r} is no file in a folder that is there")
+    assert_refused(ended, f"--json {str(link)!r}: its folder does not exist")
     assert "ranking and scoring" not in ended.err

@@ -148,7 +148,7 @@ def test_spark_submit_writes_no_table_that_nobody_finds_again(submitted):
     ended, folder = submitted[2]
     assert ended.code == 2, ended.err[-3000:]
     (line,) = ended.out.splitlines()
-    assert line.startswith("mean_ndcg.py: table 'metrics' would be forgotten when the job ends")
+    assert line.startswith("mean_ndcg.py: table 'metrics' would be lost when the job ends")
     assert "(./metrics)" in line
     assert sorted(path.name for path in folder.iterdir()) == ["bad.parquet", "good.csv"]
 

@@ -120,10 +120,10 @@ def test_options_of_a_run_log_are_a_file(tmp_path: Path, names: tuple[str, ...])
         ('inptu = "x"', "unknown key 'inptu' (did you mean 'input'?); keys are the options of mean-ndcg"),
         ("zzz = 1", "unknown key 'zzz'; keys are the options of mean-ndcg (they are allow-empty, "),
         ("config = 'a.toml'", "unknown key 'config'"),
-        ("[mean-ndgc]\nk = 1", "no command goes by the table [mean-ndgc] (did you mean 'mean-ndcg'?)"),
-        ("[mean-ndcg.inner]\nk = 1", "no command goes by the table [inner]"),
+        ("[mean-ndgc]\nk = 1", "[mean-ndgc] is not a command (did you mean 'mean-ndcg'?)"),
+        ("[mean-ndcg.inner]\nk = 1", "[inner] is not a command"),
         ("[mean-ndcg]\nhalf-life = 3", "unknown key 'half-life'"),
-        ('run-date = "2026-01-31"\nrun_date = "2026-02-01"', "'run-date' and 'run_date' are one option"),
+        ('run-date = "2026-01-31"\nrun_date = "2026-02-01"', "'run-date' and 'run_date' are the same option"),
         ('tie-bounds = "yes"', "'tie-bounds' must be true or false; got \"yes\""),
         ('gate = "ndcg@10>=0.4"', "'gate' must be an array of text; got \"ndcg@10>=0.4\""),
         ('confidence = "high"', "'confidence' must be a number; got \"high\""),
@@ -131,10 +131,10 @@ def test_options_of_a_run_log_are_a_file(tmp_path: Path, names: tuple[str, ...])
         ('input = ["a", "b"]', '\'input\' must be text; got ["a", "b"]'),
         ("k = true", "'k' must be text or an array; got true"),
         ("k = [[5], [10]]", "'k' must be text or an array; got [[5], [10]]"),
-        ("k = {a = 1}", "no command goes by the table [k]"),
+        ("k = {a = 1}", "[k] is not a command"),
         ('on-invalid = "ignore"', "'on-invalid': 'ignore' is not one of 'fail', 'reject'"),
-        ("k = ", "no TOML: Invalid value (at end of document)"),
-        ("k = 1\nk = 2", "no TOML: Cannot overwrite a value"),
+        ("k = ", "is not valid TOML: Invalid value (at end of document)"),
+        ("k = 1\nk = 2", "is not valid TOML: Cannot overwrite a value"),
     ],
 )
 def test_what_a_file_may_not_say(tmp_path: Path, capsys: pytest.CaptureFixture, text: str, message: str) -> None:
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_file_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "run.toml").write_bytes(b"k = '\xff'")
     assert main(["mean-ndcg", "--config", str(tmp_path / "run.toml")]) == 2
-    assert ": no TOML: " in capsys.readouterr().err
+    assert " is not valid TOML: " in capsys.readouterr().err
 
 
 def commands_below(group: click.Group, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

@@ -132,7 +132,7 @@ def test_a_table_is_forgotten_with_a_session_that_ends_with_the_job(session_from
     """As that of spark-submit does; that of a notebook goes on."""
     its = {"tables": {"m": "table"}}
     assert session_from_outside({}, active=True, **its) == (True, [])
-    with pytest.raises(OutputRefusedError, match=r"table 'm' would be forgotten when the job ends"):
+    with pytest.raises(OutputRefusedError, match=r"table 'm' would be lost when the job ends"):
         session_from_outside(SUBMITTED, active=False, **its)
 
 
@@ -218,7 +218,7 @@ def test_a_session_of_our_own_writes_no_table_that_nobody_finds_again(tmp_path: 
     said = [line for line in ended.stderr.splitlines() if line.startswith(("ndcg-spark: ", "code "))]
     for (tables, folders), line, code in zip(JOBS_OF_ITS_OWN.values(), said[::2], said[1::2], strict=True):
         assert code == "code 2"
-        assert line.startswith(f"ndcg-spark: {tables}would be forgotten when the job ends")
+        assert line.startswith(f"ndcg-spark: {tables}would be lost when the job ends")
         assert f"({folders})" in line
         assert "--conf spark.sql.catalogImplementation=hive" in line
     assert list(tmp_path.iterdir()) == []

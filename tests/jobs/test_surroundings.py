@@ -100,7 +100,8 @@ def arrow_of_another_numpy(folder: Path) -> dict[str, str | None]:
 SURROUNDINGS: dict[str, tuple[Callable[[Path], dict[str, str | None]], tuple[str, ...]]] = {
     "worker Python that does not exist": (
         lambda _: {"PYSPARK_PYTHON": "/nowhere/python"},
-        ("PYSPARK_PYTHON is '/nowhere/python', which is no program", f"export PYSPARK_PYTHON={sys.executable}"),
+        ("PYSPARK_PYTHON is '/nowhere/python', which is not an executable",
+         f"export PYSPARK_PYTHON={sys.executable}"),
     ),
     "worker Python of another minor version": (
         lambda folder: {"PYSPARK_PYTHON": program(folder / "python", "echo 3.9")},
@@ -149,7 +150,7 @@ def test_a_line_says_what_spark_lacks(tmp_path, surroundings, named):
     [
         (
             "much",
-            "Spark could not start, for what Java says above: a setting that it refuses, too little memory, or a",
+            "Spark could not start; Java's message above says why: a refused setting, too little memory, or",
         ),
         ("100m", "Spark could not start: "),
     ],
@@ -204,7 +205,7 @@ def test_a_folder_for_temporary_files_that_cannot_be_is_a_line(tmp_path):
         "another folder."
     )
     line = line_of(run_job(tmp_path, {"SPARK_LOCAL_DIRS": ""}, "--conf", f"spark.local.dir={tmp_path}"))
-    assert line.startswith("SPARK_LOCAL_DIRS is '', where Spark cannot have temporary files (it names none)")
+    assert line.startswith("SPARK_LOCAL_DIRS is '', where Spark cannot have temporary files (the list is empty)")
 
 
 def test_no_folder_for_temporary_files_at_all_is_a_line(monkeypatch, tmp_path):
@@ -243,7 +244,7 @@ def test_what_java_refuses_is_a_line(tmp_path):
     assert "maximum heap" in ended.out
     assert ended.code == 2
     (line,) = [one for one in ended.err.splitlines() if one != INCUBATOR]
-    assert line.startswith("mean_ndcg.py: Spark could not start, for what Java says above: ")
+    assert line.startswith("mean_ndcg.py: Spark could not start; Java's message above says why: ")
 
 
 @pytest.mark.parametrize(("flags", "code"), [(("--print-config",), 0), (("--k", "x"), 2)])

@@ -79,8 +79,8 @@ def test_a_gate_that_is_not_met_ends_with_3_after_the_page_is_written(folder, tm
 OUT = ("--output", "r.html")
 REFUSED = [
     ((), "name the page to write: --output"),
-    (("--output", "no/folder/r.html"), "--output 'no/folder/r.html' is no file in a folder that is there"),
-    (("--output", "{folder}/metrics"), "is no file in a folder"),
+    (("--output", "no/folder/r.html"), "--output 'no/folder/r.html': its folder does not exist, or it is a folder"),
+    (("--output", "{folder}/metrics"), "or it is a folder"),
     ((*OUT, "--run-date", "31.1.2026"), "--run-date must be a date"),
     ((*OUT, "--summary", "{folder}/nothing.json"), "--summary '{folder}/nothing.json' cannot be read"),
     ((*OUT, "--summary", "{folder}/page.html"), "is no JSON of mean-ndcg"),

@@ -94,7 +94,7 @@ CAUSES = {
         lambda folder: [*csv(folder, *GOOD), "--output", folder / "rows.csv" / "x"], "choose another path"
     ),
     "table of a catalog in memory": Cause(
-        lambda folder: [*csv(folder, *GOOD), "--output", "prod.metrics"], "would be forgotten when the job ends"
+        lambda folder: [*csv(folder, *GOOD), "--output", "prod.metrics"], "would be lost when the job ends"
     ),
     "no worker Python": Cause(lambda folder: [*csv(folder, *GOOD)], "PYSPARK_PYTHON"),
 }
