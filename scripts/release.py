@@ -29,7 +29,7 @@ NEEDED = (
 
 
 def git(*arguments):
-    """Output of git, or None where this is no clone."""
+    """Return the output of git; None if this is not a clone."""
     ended = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True)
     return ended.stdout.strip() if ended.returncode == 0 else None
 
@@ -37,10 +37,10 @@ def git(*arguments):
 def commit_time():
     if os.environ.get("SOURCE_DATE_EPOCH"):
         return os.environ["SOURCE_DATE_EPOCH"]
-    found = git("log", "-1", "--format=%ct") if (ROOT / ".git").exists() else None
-    if not found:
-        sys.exit("scripts/release: this is no clone of git; set SOURCE_DATE_EPOCH to the seconds of its release.")
-    return found
+    timestamp = git("log", "-1", "--format=%ct") if (ROOT / ".git").exists() else None
+    if not timestamp:
+        sys.exit("scripts/release: this is not a git clone; set SOURCE_DATE_EPOCH to the seconds of its release.")
+    return timestamp
 
 
 def version():
@@ -50,7 +50,7 @@ def version():
 
 
 def build():
-    """Paths of sdist, wheel and zip."""
+    """Build sdist, wheel and zip; return their paths."""
     DIST.mkdir(exist_ok=True)
     for old in (*DIST.glob("ndcg_spark-*"), DIST / "ndcg_spark.zip"):
         old.unlink(missing_ok=True)
@@ -79,25 +79,25 @@ def check_wheel(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
         (about,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        found = Metadata.from_email(archive.read(about), validate=True)
+        metadata = Metadata.from_email(archive.read(about), validate=True)
     missing = {f"ndcg_spark/{name}" for name in NEEDED} - held
     if held != package or missing:
         sys.exit(f"scripts/release: the wheel differs from the package: {sorted(held ^ package | missing)[:5]}")
-    if str(found.version) != version():
-        sys.exit(f"scripts/release: the wheel is of version {found.version}, the package of {version()}.")
+    if str(metadata.version) != version():
+        sys.exit(f"scripts/release: the wheel is of version {metadata.version}, the package of {version()}.")
 
 
 def complaints():
-    """What must be done before this is published."""
-    found = []
+    """List what must be done before publishing."""
+    problems = []
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     if not re.search(rf"^## \[{re.escape(version())}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE):
-        found.append(f"CHANGELOG.md has no section [{version()}] with a date")
+        problems.append(f"CHANGELOG.md has no section [{version()}] with a date")
     if git("status", "--porcelain"):
-        found.append("the working tree has changes that are not committed")
+        problems.append("the working tree has uncommitted changes")
     if git("tag", "--points-at", "HEAD") != f"v{version()}":
-        found.append(f"the commit has no tag v{version()}")
-    return found
+        problems.append(f"the commit has no tag v{version()}")
+    return problems
 
 
 def main():
@@ -111,8 +111,8 @@ def main():
     for path in files:
         content = path.read_bytes()
         print(f"{hashlib.sha256(content).hexdigest()}  {path.relative_to(ROOT).as_posix()}  {len(content):,} bytes")
-    for one in complaints():
-        print(f"before publishing: {one}", file=sys.stderr)
+    for problem in complaints():
+        print(f"before publishing: {problem}", file=sys.stderr)
     return 2 if options.publish and complaints() else 0
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 class Beside:
-    """A process that evaluates what it is told. It starts when it is first asked, and ends with this one."""
+    """Process that evaluates tables with the package of another checkout; starts at the first request."""
 
     def __init__(self, checkout: Path, memory: str) -> None:
         self._checkout, self._memory = checkout.absolute(), memory
         self._process: subprocess.Popen[str] | None = None
 
     def seconds(self, path: str, k: int, options: dict[str, object]) -> tuple[float, float]:
-        """The mean, and the seconds it took."""
+        """Return the mean, and the seconds it took."""
         if self._process is None:
             environment = {**os.environ, "PYTHONPATH": str(self._checkout)}
             command = [sys.executable, "-c", Path(__file__).read_text(encoding="utf-8"), self._memory]
@@ -48,10 +48,10 @@ def serve(memory: str) -> None:
 
     spark = make_session(memory, 10)
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         began = time.perf_counter()
-        found = ndcg_spark.evaluate(spark.read.parquet(asked["path"]), k=asked["k"], **asked["options"])
-        mean = found.summary.where(f"metric = 'ndcg' and segment_by = '' and k = {asked['k']}")
+        evaluation = ndcg_spark.evaluate(spark.read.parquet(request["path"]), k=request["k"], **request["options"])
+        mean = evaluation.summary.where(f"metric = 'ndcg' and segment_by = '' and k = {request['k']}")
         value = float(mean.collect()[0]["value"])
         print(json.dumps([value, time.perf_counter() - began]), flush=True)
 

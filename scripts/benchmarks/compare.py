@@ -34,7 +34,7 @@ ON_THE_DRIVER, N_SEGMENTS = 100_000, 20
 
 
 def compare_lines(n: int, rounds: int, memory: str, folder: Path) -> list[str]:
-    """Lines about two runs of n queries; those are made once and kept."""
+    """Return lines about two runs of n queries; the runs are generated once and stored."""
     spark = session(memory)
     queries = stored(spark, folder / f"compare_{n}_{N_SEGMENTS}", n)
     run(queries.limit(10_000), 100, 100)
@@ -59,13 +59,13 @@ def session(memory: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    found = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    found.sparkContext.setLogLevel("ERROR")
-    return found
+    spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def stored(spark: SparkSession, folder: Path, n: int) -> DataFrame:
-    """Two runs whose differences are skewed, as parquet."""
+    """Write two runs with skewed differences as Parquet, once, and read them."""
     if not folder.is_dir():
         u = [F.rand(seed) for seed in (1, 2, 3)]
         base = spark.range(n).select(
@@ -117,10 +117,10 @@ def on_the_driver() -> list[str]:
         ),
     }
     for name, work in cases.items():
-        its = fastest(work, 3)
+        seconds = fastest(work, 3)
         lines.append(
-            f"scipy.stats.bootstrap {name}, percentile: {its:.2f} s, {its / mine:.1f} times as long as our "
-            f"percentile interval, {its / both:.1f} times as long as both of ours"
+            f"scipy.stats.bootstrap {name}, percentile: {seconds:.2f} s, {seconds / mine:.1f} times as long as our "
+            f"percentile interval, {seconds / both:.1f} times as long as both of ours"
         )
     return lines
 
@@ -148,13 +148,15 @@ def split_draws(hashes: WordArray, numbers: dict[str, FloatArray]) -> dict[str, 
     ]
     stacked, cores = np.array([limb for *_, limb in columns]), os.cpu_count() or 1
     step = -(-len(hashes) // cores)
-    parts = [slice(at, at + step) for at in range(0, len(hashes), step)]
+    parts = [slice(start, start + step) for start in range(0, len(hashes), step)]
     with ThreadPoolExecutor(cores) as pool:
-        sums = sum(pool.map(lambda at: sum_draws(hashes[at], stacked[:, at], seed=42, n_replicates=1000), parts))
-    found: dict[str, dict[int, IntArray]] = {name: {} for name in numbers}
-    for (name, place, _), its in zip(columns, sums, strict=True):
-        found[name][place] = its
-    return found
+        sums = sum(
+            pool.map(lambda start: sum_draws(hashes[start], stacked[:, start], seed=42, n_replicates=1000), parts)
+        )
+    limbs: dict[str, dict[int, IntArray]] = {name: {} for name in numbers}
+    for (name, place, _), column_sums in zip(columns, sums, strict=True):
+        limbs[name][place] = column_sums
+    return limbs
 
 
 def fastest(work: Callable[[], object], rounds: int) -> float:

@@ -31,7 +31,7 @@ CHUNK = 100_000_000
 
 @dataclass(frozen=True)
 class Shape:
-    """What the rows look like.
+    """Shape of generated rows.
 
     rows: how many; items: per query; order: `clustered` by query or `shuffled`; ids: `integer` or `string`;
     kind: one of KINDS; grades: number of relevance levels, with the higher ones rarer.
@@ -65,14 +65,14 @@ def generate(shape: Shape, folder: Path) -> Path:
         return target
     unfinished = folder / f"{shape.name}.unfinished"
     unfinished.mkdir(parents=True, exist_ok=True)
-    for at, start in enumerate(range(0, shape.rows, CHUNK)):
+    for chunk, start in enumerate(range(0, shape.rows, CHUNK)):
         stop = min(start + CHUNK, shape.rows)
         with duckdb.connect() as engine:
             engine.execute(f"SET temp_directory = '{folder / 'duckdb-temp'}'")
             engine.execute("SET memory_limit = '10GB'")
             engine.execute("SET threads = 2")
             engine.execute(
-                f"COPY ({_rows(shape, start, stop)}) TO '{unfinished / f'part-{at:03}.parquet'}' "
+                f"COPY ({_rows(shape, start, stop)}) TO '{unfinished / f'part-{chunk:03}.parquet'}' "
                 "(FORMAT parquet, ROW_GROUP_SIZE 1000000)"
             )
     unfinished.rename(target)

@@ -38,8 +38,8 @@ def in_duckdb(per_query: str, path: str, k: int, memory: str) -> float:
         engine.execute("SET threads = 2")
         engine.execute("SET enable_progress_bar = false")  # it would go into the table
         engine.execute(f"SET memory_limit = '{memory}B'")
-        found = engine.execute(MEAN.format(per_query=per_query.format(path=path, k=k))).fetchone()
-    return float(found[0]) if found else float("nan")
+        row = engine.execute(MEAN.format(per_query=per_query.format(path=path, k=k))).fetchone()
+    return float(row[0]) if row else float("nan")
 
 
 def in_polars(path: str, k: int) -> float:
@@ -57,7 +57,7 @@ def in_polars(path: str, k: int) -> float:
 
 
 def in_own_process(module: str, work: Callable[..., float], *arguments: object) -> tuple[float, float]:
-    """The value and the seconds it took, start of the process and import of the module left out."""
+    """Return the value and the seconds it took, without the start of the process and the import of the module."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_timed, args=(sender, module, work, arguments))

@@ -48,7 +48,7 @@ WINDOWS = f"""
 
 
 def fixed_costs(rounds: int, scratch: Path) -> list[str]:
-    """Lines of a table: a bare Spark job that reads and counts; the main job by each engine, also with an output."""
+    """Return lines: a bare Spark job that reads and counts; the main job on each engine, with an output, too."""
     with tempfile.TemporaryDirectory() as folder:
         six = Path(folder) / "six.parquet"
         columns = {"query_id": [1, 1, 1, 2, 2, 2], "item_id": list(range(6)), "score": [0.9, 0.8, 0.7] * 2}
@@ -67,7 +67,7 @@ def fixed_costs(rounds: int, scratch: Path) -> list[str]:
 
 
 def whole_processes(shapes: Sequence[Shape], k: int, rounds: int, folder: Path) -> list[str]:
-    """Lines of a table: the main job without Spark and DuckDB, from their starts to their ends."""
+    """Return table lines: the main job without Spark, and DuckDB, as whole processes."""
     rows = []
     for shape in shapes:
         path = generate(shape, folder)
@@ -76,8 +76,8 @@ def whole_processes(shapes: Sequence[Shape], k: int, rounds: int, folder: Path) 
         )
     run, judgments = apart(generate(shapes[0], folder))
     query = WINDOWS.format(run=run, judgments=judgments, k=k)
-    asked = against(query, k, "--input", run, "--judgments", judgments, "--ties", "item_asc")
-    rows += rows_of("run + judgments", asked, rounds)
+    command = against(query, k, "--input", run, "--judgments", judgments, "--ties", "item_asc")
+    rows += rows_of("run + judgments", command, rounds)
     return table(("data", "process"), ("seconds", "to DuckDB"), rows)
 
 
@@ -88,15 +88,15 @@ def against(query: str, k: int, *arguments: object) -> dict[str, list[str]]:
 
 def apart(path: Path) -> tuple[Path, Path]:
     """Divide rankings into a run and its judgments."""
-    found = []
+    differences = []
     for name, value in (("run", "score"), ("judgments", "relevance")):
         target = path.with_name(f"{path.name}-{name}")
         if not target.exists():
             target.mkdir()
             copied = f"SELECT query_id, item_id, {value} FROM read_parquet('{path}/*')"
             duckdb.sql(f"COPY ({copied}) TO '{target}/part.parquet' (FORMAT parquet, ROW_GROUP_SIZE 1000000)")
-        found.append(target)
-    return found[0], found[1]
+        differences.append(target)
+    return differences[0], differences[1]
 
 
 def rows_of(data: str, processes: Mapping[str, Sequence[str]], rounds: int) -> list[tuple[str, ...]]:

@@ -26,7 +26,7 @@ PLAIN = "a plain groupBy: max of the grade"
 
 
 def judgment_lines(spark: SparkSession, n_events: int, folder: Path, rounds: int) -> list[str]:
-    """Lines of a table: seconds for the relevance of every (query, item)."""
+    """Return table lines: seconds for the relevance of every (query, item)."""
     events = spark.read.parquet(str(_log(folder, n_events)))
     end = BEGIN + timedelta(days=DAYS)
     decaying = EventSettings(rule="sum", half_life=7.0, as_of=end)
@@ -45,14 +45,14 @@ def judgment_lines(spark: SparkSession, n_events: int, folder: Path, rounds: int
 
 
 def by_group(events: DataFrame) -> DataFrame:
-    """What one would write by hand: the highest grade of each (query, item), 0 where it was only shown."""
+    """Aggregate as one would by hand: the highest grade of each (query, item), 0 if it was only shown."""
     grade = F.when(F.col("event") == "view", 1.0).when(F.col("event") == "cart", 2.0)
     grade = grade.when(F.col("event") == "purchase", 3.0).otherwise(0.0)
     return events.groupBy("query_id", "item_id").agg(F.max(grade).alias("relevance"))
 
 
 def _log(folder: Path, n_events: int) -> Path:
-    """A seeded log in the order of time: pages of ten items of a query, and what happened to them."""
+    """Generate a seeded log ordered by time: pages of ten items of a query, and the events on them."""
     draw, n_pages = np.random.default_rng(7), n_events // SHOWN
     n_queries = max(1, n_pages // 100)
     step = DAYS * 86_400_000_000 / n_pages

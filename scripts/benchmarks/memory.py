@@ -18,7 +18,7 @@ class PeakMemory:
         self._measure = measure
 
     def around(self, contender: Contender) -> Contender:
-        """The same contender, which is watched while it runs."""
+        """Wrap a contender so that its memory is measured while it runs."""
 
         def run() -> tuple[object, float]:
             with self:
@@ -56,7 +56,7 @@ def _of_children(*, jvm: bool) -> int:
     for child in psutil.Process().children():
         try:
             if (child.name() == "java") == jvm:
-                total += sum(one.memory_info().rss for one in (child, *child.children(recursive=True)))
+                total += sum(process.memory_info().rss for process in (child, *child.children(recursive=True)))
         except psutil.Error:  # it ended meanwhile
             continue
     return total

@@ -29,7 +29,7 @@ TABLE_RUN_LOG = "read by Spark: mean-ndcg with metric table and run log"
 
 
 def nightly_costs(spark: SparkSession, path: Path, folder: Path, k: int, rounds: int) -> list[str]:
-    """Lines of a table: contenders in one session, which take turns after a round to warm up."""
+    """Return table lines: contenders take turns in one session after a warm-up round."""
     place = folder / "nightly"
     contenders = {name: timed(work) for name, work in _contenders(spark, str(path), place, k).items()}
     parts: list[dict[str, float]] = []
@@ -40,15 +40,21 @@ def nightly_costs(spark: SparkSession, path: Path, folder: Path, k: int, rounds:
         return None, seconds
 
     run, contenders[RUN_LOG] = contenders[RUN_LOG], logged
-    found = medians(take_turns(contenders, rounds, warm_ups=1))
+    medians_by_name = medians(take_turns(contenders, rounds, warm_ups=1))
     shutil.rmtree(place)
-    bare, alone, whole = found[BARE], found[ALONE], found[RUN_LOG]
-    rows = [(name, f"{one:.2f}", f"{one / bare:.2f}", f"{one / alone:.2f}") for name, one in found.items()]
-    shares = [1 - found[one] / found[run] for one, run in ((ALONE, RUN_LOG), (TABLE_ALONE, TABLE_RUN_LOG))]
+    bare, alone, whole = medians_by_name[BARE], medians_by_name[ALONE], medians_by_name[RUN_LOG]
+    rows = [
+        (name, f"{duration:.2f}", f"{duration / bare:.2f}", f"{duration / alone:.2f}")
+        for name, duration in medians_by_name.items()
+    ]
+    shares = [
+        1 - medians_by_name[duration] / medians_by_name[run]
+        for duration, run in ((ALONE, RUN_LOG), (TABLE_ALONE, TABLE_RUN_LOG))
+    ]
     share = (
         "Checks, accounts, metric table and run log, of the run: {:.0%} where workers read, {:.0%} where Spark does."
     )
-    of_run = medians({name: [one[name] for one in parts[1:]] for name in parts[0]})
+    of_run = medians({name: [duration[name] for duration in parts[1:]] for name in parts[0]})
     return [
         *table(("contender",), ("seconds", "to a bare read", "to the evaluation"), rows),
         *("", share.format(*shares), "", f"Parts of '{RUN_LOG}', medians:", ""),
@@ -82,12 +88,12 @@ def _run(arguments: list[str]) -> None:
 
 
 def _parts(spark: SparkSession, place: Path, seconds: float) -> dict[str, float]:
-    """Where the time of the last run went, as its row in the run log says."""
+    """Return the seconds of the steps of the last run, from the run log."""
     runs = spark.read.parquet(str(place / "runs")).orderBy("started_at", ascending=False)
     row = runs.select("steps", "seconds").first()
     if row is None:
         raise RuntimeError("the run log is empty")
-    steps = {one["step"].split(" to ")[0]: one["seconds"] for one in json.loads(row["steps"])}
+    steps = {step["step"].split(" to ")[0]: step["seconds"] for step in json.loads(row["steps"])}
     return {**steps, "everything else: plans, checks, run log": seconds - sum(steps.values())}
 
 
@@ -103,7 +109,7 @@ STEPS = (
 
 
 def night_costs(scratch: Path, rounds: int, warm_ups: int) -> list[str]:
-    """Lines of a table: the bad night of the demo as four commands, each a process of its own, and by `nightly`."""
+    """Return table lines: the bad night of the demo as four commands, each its own process, and with `nightly`."""
     folder = scratch / "night"
     write_nights(folder)
     steps = [step for step in NIGHT_FILE.split("\n[[step]]") if '"roll-up"' not in step]
@@ -118,7 +124,10 @@ def night_costs(scratch: Path, rounds: int, warm_ups: int) -> list[str]:
         "four commands, one after another": commands,
         "`nightly` with these four steps": [[*nightly, "--run-date", str(BAD)]],
     }
-    runs = {name: timed(partial(_run_processes, folder, its)) for name, its in processes.items()}
+    runs = {
+        name: timed(partial(_run_processes, folder, commands_of_process))
+        for name, commands_of_process in processes.items()
+    }
     seconds = medians(take_turns(runs, rounds, warm_ups=warm_ups))
     return table(("data", "process"), ("seconds", "to four"), ratio_rows("a night", seconds, next(iter(seconds))))
 

@@ -26,7 +26,7 @@ _ROWS_AT_ONCE = 100_000
 
 
 def retrieval_lines(spark: SparkSession, n_items: int, folder: Path, rounds: int) -> list[str]:
-    """Lines of a table: seconds and the hungriest worker of both, for codes and for vectors."""
+    """Return table lines: seconds and the largest worker of both libraries, for codes and for vectors."""
     rows = []
     for metric, width in WIDTHS.items():
         queries, corpus = (
@@ -37,7 +37,7 @@ def retrieval_lines(spark: SparkSession, n_items: int, folder: Path, rounds: int
         theirs = partial(in_own_process, "faiss", by_faiss, metric, queries, corpus)
         ours = memory.around(timed(partial(by_library, spark, metric, queries, corpus)))
         taken = take_turns({FAISS: theirs, "read by Spark": ours}, rounds)
-        seconds = {name: min(its) for name, its in taken.items()}
+        seconds = {name: min(durations) for name, durations in taken.items()}
         rows += [
             (*row, "" if row[1] == FAISS else f"{memory.gigabytes:.2f}") for row in ratio_rows(title, seconds, FAISS)
         ]
@@ -45,7 +45,7 @@ def retrieval_lines(spark: SparkSession, n_items: int, folder: Path, rounds: int
 
 
 def _table(folder: Path, metric: str, n: int, name: str) -> Path:
-    """A seeded table of identifiers and random codes or vectors; made once."""
+    """Write a seeded table of identifiers and random codes or vectors, once."""
     draw, width = np.random.default_rng(len(name)), WIDTHS[metric]
     key = "query_id" if name == "queries" else "item_id"
     kind, column = (pa.int64(), "code") if metric == "hamming" else (pa.float32(), "vector")
@@ -66,10 +66,10 @@ def _table(folder: Path, metric: str, n: int, name: str) -> Path:
 
 def by_library(spark: SparkSession, metric: str, queries: str, corpus: str) -> float:
     """Retrieve, and add up the scores."""
-    found = retrieve_items(
+    items = retrieve_items(
         spark.read.parquet(queries), spark.read.parquet(corpus), RetrievalSettings(metric=metric), k=K
     )
-    return float(found.agg(F.sum("score")).collect()[0][0])
+    return float(items.agg(F.sum("score")).collect()[0][0])
 
 
 def by_faiss(metric: str, queries: str, corpus: str) -> float:
@@ -78,15 +78,15 @@ def by_faiss(metric: str, queries: str, corpus: str) -> float:
 
     faiss.omp_set_num_threads(THREADS)
     tables = [pq.read_table(path) for path in (queries, corpus)]
-    values = [np.asarray(one.column(1).combine_chunks().flatten()).reshape(one.num_rows, -1) for one in tables]
+    values = [np.asarray(array.column(1).combine_chunks().flatten()).reshape(array.num_rows, -1) for array in tables]
     if metric == "hamming":
-        wanted, items = (np.ascontiguousarray(one).view(np.uint8) for one in values)
+        wanted, items = (np.ascontiguousarray(array).view(np.uint8) for array in values)
         index = faiss.IndexBinaryFlat(WIDTHS[metric])
         index.add(items)
         return -float(index.search(wanted, K)[0].sum())
-    wanted, items = (np.ascontiguousarray(one) for one in values)
-    for one in (wanted, items):
-        faiss.normalize_L2(one)
+    wanted, items = (np.ascontiguousarray(array) for array in values)
+    for array in (wanted, items):
+        faiss.normalize_L2(array)
     index = faiss.IndexFlatIP(WIDTHS[metric])
     index.add(items)
     return float(index.search(wanted, K)[0].astype(np.float64).sum())

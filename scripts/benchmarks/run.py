@@ -97,7 +97,7 @@ def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
     rows = spark.read.parquet(str(path))
     frames = steps(rows, str(path), arguments.k)
     wanted = {name: frame for name, frame in frames.items() if is_wanted(name, arguments)}
-    others = {name: one for name, one in by_duckdb(path, arguments).items() if is_wanted(name, arguments)}
+    others = {name: contender for name, contender in by_duckdb(path, arguments).items() if is_wanted(name, arguments)}
     return time_steps(spark, wanted, others, arguments.rounds, warm_ups=arguments.warm_ups)
 
 
@@ -112,7 +112,7 @@ def whole_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def in_session(work: Callable[[SparkSession, argparse.Namespace], list[str]]) -> Callable[..., list[str]]:
-    """With a session that is made for it."""
+    """Wrap a benchmark so that it gets a new session."""
 
     def run(arguments: argparse.Namespace) -> list[str]:
         spark = on_spark.make_session(arguments.memory, arguments.k, arguments.session)
@@ -141,9 +141,9 @@ def is_wanted(name: str, arguments: argparse.Namespace) -> bool:
 
 
 def by_duckdb(path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
-    given = (str(path), arguments.k, arguments.engine_memory)
+    query_arguments = (str(path), arguments.k, arguments.engine_memory)
     return {
-        name: partial(engines.in_own_process, "duckdb", engines.in_duckdb, query, *given)
+        name: partial(engines.in_own_process, "duckdb", engines.in_duckdb, query, *query_arguments)
         for name, query in QUERIES.items()
     }
 
@@ -196,14 +196,14 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
         "MLlib RankingMetrics (binary)": contender(on_spark.by_mllib),
         "recommenders SparkRankingEvaluation (binary)": contender(on_spark.by_recommenders),
     }
-    found = {REFERENCE: others[REFERENCE]}
+    contenders = {REFERENCE: others[REFERENCE]}
     for rival, group in zip(RIVALS, (ours, others, peers), strict=True):
-        found |= group if rival in arguments.rivals else {}
-    return {name: one for name, one in found.items() if name == REFERENCE or is_wanted(name, arguments)}
+        contenders |= group if rival in arguments.rivals else {}
+    return {name: work for name, work in contenders.items() if name == REFERENCE or is_wanted(name, arguments)}
 
 
 def beside_contenders(arguments: argparse.Namespace, path: Path) -> dict[str, Contender]:
-    """The same by the package of another checkout, in a session of its own, which is kept between rounds."""
+    """Return contenders that run the package of another checkout in a session of its own."""
     other = Beside(arguments.beside, arguments.memory)
     contender = partial(partial, other.seconds, str(path), arguments.k)
     off = {"check_duplicates": "none"}
@@ -215,10 +215,10 @@ def beside_contenders(arguments: argparse.Namespace, path: Path) -> dict[str, Co
 
 
 def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_ups: int) -> list[tuple[str, ...]]:
-    """Rows of the table, with the memory that each had."""
+    """Return rows of the table, with the memory of each contender."""
     alone = ("DuckDB", "Polars")
     memory = {name: PeakMemory(of_others if name.startswith(alone) else of_spark) for name in contenders}
-    watched = {name: memory[name].around(one) for name, one in contenders.items()}
+    watched = {name: memory[name].around(contender) for name, contender in contenders.items()}
     print(shape.name, file=sys.stderr)
     seconds = medians(take_turns(watched, rounds, warm_ups=warm_ups))
     rows = ratio_rows(shape.title, seconds, REFERENCE, digits=2)
@@ -226,10 +226,10 @@ def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_up
 
 
 def heading(arguments: argparse.Namespace) -> str:
-    found = []
+    versions = []
     for package in ("pyspark", "numpy", "duckdb", "polars", "recommenders", "faiss-cpu"):
         try:
-            found.append(f"{package} {version(package)}")
+            versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             continue
     data = f"{arguments.rows:,} rows, {arguments.items} items a query, {arguments.ids} ids"
@@ -243,7 +243,7 @@ def heading(arguments: argparse.Namespace) -> str:
     what = others.get(arguments.what, f"Mean NDCG@{arguments.k}, {data}")
     return (
         f"{what}, {arguments.session} session, {arguments.memory} heap, median of {arguments.rounds}; "
-        f"ndcg-spark {ndcg_spark.__version__}, {', '.join(found)}, Python {platform.python_version()}; "
+        f"ndcg-spark {ndcg_spark.__version__}, {', '.join(versions)}, Python {platform.python_version()}; "
         f"`{shlex.join(['scripts/bench', *sys.argv[1:]])}`\n"
     )
 

@@ -15,7 +15,7 @@ from ndcg_spark.jobs.session import build_local_settings
 
 
 def make_session(memory: str, k: int, kind: str = "job") -> SparkSession:
-    """The session that a job with the default convention would make for itself, or a `plain` one, on two cores."""
+    """Open the session that a job with the default convention would open, or a `plain` one, on two cores."""
     settings = {
         "spark.master": "local[2]",
         "spark.driver.memory": memory,
@@ -31,14 +31,14 @@ def make_session(memory: str, k: int, kind: str = "job") -> SparkSession:
 
 def by_library(data: DataFrame | str, k: int, **options: object) -> float:
     """`evaluate`, as a notebook calls it, on a DataFrame or on the path of files."""
-    found = ndcg_spark.evaluate(data, k=options.pop("cutoffs", k), **options)
-    mean = found.summary.where(f"metric = 'ndcg' and segment_by = '' and k = {k}")
+    evaluation = ndcg_spark.evaluate(data, k=options.pop("cutoffs", k), **options)
+    mean = evaluation.summary.where(f"metric = 'ndcg' and segment_by = '' and k = {k}")
     return float(mean.collect()[0]["value"])
 
 
 def by_library_with_six_cutoffs(rows: DataFrame, k: int) -> float:
-    """The same and five smaller cutoffs, in one pass."""
-    return by_library(rows, k, cutoffs=sorted({max(1, k * part // 10) for part in (1, 2, 3, 5, 7)} | {k}))
+    """Evaluate k and five smaller cutoffs in one pass."""
+    return by_library(rows, k, cutoffs=sorted({max(1, k * tenths // 10) for tenths in (1, 2, 3, 5, 7)} | {k}))
 
 
 TEN_METRICS = ("ndcg", "p", "r", "ap", "rr", "success", "err", "rbp", "cg", "p(rel=2)")
@@ -50,13 +50,13 @@ def by_library_with_ten_metrics(data: DataFrame | str, k: int, **options: object
 
 
 def by_library_with_judgments(rows: DataFrame, k: int, **options: object) -> float:
-    """The same rows as a run without relevances, and the relevances as judgments beside it."""
+    """Evaluate the rows as a run without relevances, with the relevances in a judgments table."""
     judgments = rows.select("query_id", "item_id", "relevance")
     return by_library(rows.drop("relevance", "rank"), k, judgments=judgments, **options)
 
 
 def by_window_code(rows: DataFrame, k: int) -> float:
-    """What is often written: ranks by two windows, two sums a query, and their ratio; ties in any order."""
+    """Evaluate with usual window code: ranks by two windows, two sums, their ratio; ties in any order."""
 
     def gained(by: str) -> Column:
         rank = F.row_number().over(Window.partitionBy("query_id").orderBy(F.desc(by)))
@@ -91,7 +91,7 @@ def by_mllib(rows: DataFrame, k: int) -> float:
 
 
 def _collected_items(rows: DataFrame, k: int) -> DataFrame:
-    """The usual preparation: the first k items by a window, and the relevant items, each collected."""
+    """Collect the first k items by a window, and the relevant items, as is usually done."""
     by_score = Window.partitionBy("query_id").orderBy(F.col("score").desc(), "item_id")
     item = F.col("item_id").cast("double")
     top = rows.withColumn("place", F.row_number().over(by_score)).where(F.col("place") <= k)
@@ -107,5 +107,5 @@ def by_recommenders(rows: DataFrame, k: int) -> float:
     from recommenders.evaluation.spark_evaluation import SparkRankingEvaluation
 
     columns = {"col_user": "query_id", "col_item": "item_id", "col_rating": "relevance", "col_prediction": "score"}
-    found = SparkRankingEvaluation(rows.where("relevance > 0"), rows, k=k, **columns)
-    return float(found.ndcg_at_k())
+    evaluation = SparkRankingEvaluation(rows.where("relevance > 0"), rows, k=k, **columns)
+    return float(evaluation.ndcg_at_k())

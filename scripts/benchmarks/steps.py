@@ -35,7 +35,7 @@ def steps(rows: DataFrame, path: str, k: int) -> dict[str, DataFrame]:
     grades = [F.sum(F.when(F.col("relevance") == grade, 1).otherwise(0)) for grade in range(10)]
     off = {"k": k, "check_duplicates": "none"}
     by_spark, by_files = ndcg_spark.evaluate(rows, **off), ndcg_spark.evaluate(path, **off)
-    given = ndcg_spark.evaluate(path, rank="rank", **off)
+    evaluation = ndcg_spark.evaluate(path, rank="rank", **off)
     return {
         "read four columns": rows.select(*[F.sum(name) for name in COLUMNS]),
         "count by query, by hashing": by_query.agg(F.count(F.lit(1))),
@@ -49,12 +49,12 @@ def steps(rows: DataFrame, path: str, k: int) -> dict[str, DataFrame]:
         "three columns to Python": rows.select("query_id", "score", "relevance").mapInArrow(nothing, "n int"),
         **{f"read by Spark: {name}": frame for name, frame in engine_steps(by_spark).items()},
         **{f"path given: {name}": frame for name, frame in engine_steps(by_files).items()},
-        **{f"path given, ranks: {name}": frame for name, frame in engine_steps(given).items()},
+        **{f"path given, ranks: {name}": frame for name, frame in engine_steps(evaluation).items()},
     }
 
 
 def engine_steps(evaluation: Evaluation) -> dict[str, DataFrame]:
-    """The engine up to the exchange, with it, and whole."""
+    """Return the steps of the engine: up to the exchange, with it, and complete."""
     return {
         "partial rankings": evaluation.ranking.implementation.exchange(shuffled=False),
         "partial rankings, exchanged": evaluation.ranking.implementation.exchange(),
@@ -71,16 +71,16 @@ def time_steps(
     *,
     warm_ups: int,
 ) -> list[str]:
-    """Lines of a table: medians of rounds in which every step runs once."""
+    """Return table lines: medians of rounds in which every step runs once."""
     mine = {name: partial(_timed, session, frame, name) for name, frame in frames.items()}
     seconds = medians(take_turns({**mine, **others}, rounds, warm_ups=warm_ups))
-    return table(("step",), ("seconds",), [(name, f"{its:.2f}") for name, its in seconds.items()])
+    return table(("step",), ("seconds",), [(name, f"{duration:.2f}") for name, duration in seconds.items()])
 
 
 def _timed(session: SparkSession, frame: DataFrame, name: str) -> tuple[object, float]:
     limit = session.conf.get(BATCH_LIMIT)
     if name == WEIGHED:
         session.conf.set(BATCH_LIMIT, DEFAULT_LIMIT)
-    found = timed(frame.write.format("noop").mode("overwrite").save)()
+    duration = timed(frame.write.format("noop").mode("overwrite").save)()
     session.conf.set(BATCH_LIMIT, limit)
-    return found
+    return duration

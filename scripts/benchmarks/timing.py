@@ -12,7 +12,7 @@ Contender = Callable[[], tuple[object, float]]
 
 
 def timed(work: Callable[[], object]) -> Contender:
-    """A contender that is timed from here."""
+    """Make a contender that is timed in this process."""
 
     def run() -> tuple[object, float]:
         began = time.perf_counter()
@@ -27,11 +27,11 @@ def take_turns(contenders: Mapping[str, Contender], rounds: int, *, warm_ups: in
     names = list(contenders)
     taken: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(warm_ups + rounds):
-        at = turn % len(names)
-        for name in names[at:] + names[:at]:
+        start = turn % len(names)
+        for name in names[start:] + names[:start]:
             value, seconds = contenders[name]()
-            told = f", {value}" if isinstance(value, float | tuple) else ""
-            print(f"{name}: {seconds:.2f} s{told}", file=sys.stderr, flush=True)
+            suffix = f", {value}" if isinstance(value, float | tuple) else ""
+            print(f"{name}: {seconds:.2f} s{suffix}", file=sys.stderr, flush=True)
             if turn >= warm_ups:
                 taken[name].append(seconds)
     return taken
@@ -42,11 +42,14 @@ def medians(taken: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def ratio_rows(title: str, seconds: Mapping[str, float], first: str, *, digits: int = 1) -> list[tuple[str, ...]]:
-    """Rows of a table: what it is about, each contender, its seconds, and how many times those of the first."""
-    return [(title, name, f"{its:.{digits}f}", f"{its / seconds[first]:.2f}") for name, its in seconds.items()]
+    """Return table rows: title, contender, seconds, and the ratio to the first contender."""
+    return [
+        (title, name, f"{duration:.{digits}f}", f"{duration / seconds[first]:.2f}")
+        for name, duration in seconds.items()
+    ]
 
 
 def table(names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of Markdown; columns of numbers come last."""
+    """Format a Markdown table; columns of numbers come last."""
     lines = [(*names, *numbers), (*["---"] * len(names), *["---:"] * len(numbers)), *rows]
     return [f"| {' | '.join(cells)} |" for cells in lines]

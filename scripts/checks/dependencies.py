@@ -60,7 +60,7 @@ def installed_closure(extras=EXTRAS, requires=None):
 
     `requires` are the requirements of the package itself; None reads those of the installed one.
     """
-    found, left = {}, [Requirement(f"{PACKAGE}[{','.join(extras)}]")]
+    distributions, left = {}, [Requirement(f"{PACKAGE}[{','.join(extras)}]")]
     seen = set()
     while left:
         wanted = left.pop()
@@ -69,22 +69,22 @@ def installed_closure(extras=EXTRAS, requires=None):
             continue
         seen.add(key)
         try:
-            one = metadata.distribution(wanted.name)
+            distribution = metadata.distribution(wanted.name)
         except metadata.PackageNotFoundError:
             continue
-        found[key[0]] = one
-        for text in (requires if key[0] == PACKAGE and requires is not None else one.requires) or ():
+        distributions[key[0]] = distribution
+        for text in (requires if key[0] == PACKAGE and requires is not None else distribution.requires) or ():
             needed = Requirement(text)
             if any(
                 needed.marker is None or needed.marker.evaluate({"extra": extra}) for extra in (*wanted.extras, "")
             ):
                 left.append(needed)
-    return {name: one for name, one in sorted(found.items()) if name != PACKAGE}
+    return {name: distribution for name, distribution in sorted(distributions.items()) if name != PACKAGE}
 
 
-def licence_of(one):
-    """The licence as an SPDX expression where it can be told; else what the metadata say."""
-    about = one.metadata
+def licence_of(distribution):
+    """Return the licence as an SPDX expression if possible; else the text of the metadata."""
+    about = distribution.metadata
     name = canonicalize_name(about["Name"])
     if name in STATED:
         return STATED[name]
@@ -108,28 +108,29 @@ def _spdx(text):
 
 
 def is_allowed(expression):
-    """Whether a licence, or one of each choice of them, is allowed."""
+    """Check whether a licence is allowed, or one of each choice of licences."""
     every = re.split(r"\s+AND\s+", expression.replace("(", "").replace(")", ""))
-    return all(any(one.strip() in ALLOWED for one in re.split(r"\s+OR\s+", part)) for part in every)
+    return all(any(licence.strip() in ALLOWED for licence in re.split(r"\s+OR\s+", part)) for part in every)
 
 
-def check_licences(found):
-    """Lines about packages whose licence is not on the list."""
-    licences = {name: licence_of(one) for name, one in found.items()}
+def check_licences(distributions):
+    """List packages whose licence is not allowed."""
+    licences = {name: licence_of(distribution) for name, distribution in distributions.items()}
     return [
-        f"{name} {found[name].version} is licensed {text!r}, which scripts/checks/dependencies.py does not allow"
+        f"{name} {distributions[name].version} has the licence {text!r}, which "
+        "scripts/checks/dependencies.py does not allow"
         for name, text in licences.items()
         if not is_allowed(text)
     ]
 
 
-def check_known(found):
-    """Lines about packages of a version that `KNOWN` lists."""
+def check_known(distributions):
+    """List packages of a version that is in `KNOWN`."""
     return [
-        f"{name} {one.version} has {known}, as all versions {versions} have"
-        for name, one in found.items()
+        f"{name} {distribution.version} has {known}, as all versions {versions} have"
+        for name, distribution in distributions.items()
         for versions, known in KNOWN.get(name, ())
-        if SpecifierSet(versions).contains(one.version, prereleases=True) and known not in ACCEPTED
+        if SpecifierSet(versions).contains(distribution.version, prereleases=True) and known not in ACCEPTED
     ]
 
 
@@ -141,8 +142,8 @@ def service_answers():
         return False
 
 
-def check_vulnerabilities(found):
-    """Lines about known vulnerabilities, and a remark; None, and why, where they cannot be asked for."""
+def check_vulnerabilities(distributions):
+    """List known vulnerabilities, with a remark; None and a reason if the service is not reachable."""
     try:
         metadata.distribution("pip-audit")
     except metadata.PackageNotFoundError:
@@ -151,33 +152,37 @@ def check_vulnerabilities(found):
         return None, f"{SERVICE[0]} cannot be reached from here"
     with tempfile.TemporaryDirectory() as folder:
         pinned = Path(folder) / "requirements.txt"
-        pinned.write_text("".join(f"{name}=={one.version.partition('+')[0]}\n" for name, one in found.items()))
+        pinned.write_text(
+            "".join(
+                f"{name}=={distribution.version.partition('+')[0]}\n" for name, distribution in distributions.items()
+            )
+        )
         command = [sys.executable, "-m", "pip_audit", "--no-deps", "--disable-pip", "--requirement", pinned]
         command += ["--format", "json", "--progress-spinner", "off", "--timeout", "15"]
         try:
             ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
-            told = json.loads(ended.stdout)["dependencies"]
+            reports = json.loads(ended.stdout)["dependencies"]
         except (subprocess.TimeoutExpired, ValueError, KeyError):
             return None, "pip-audit had no answer from its service"
-    unknown = sum("skip_reason" in one for one in told)
-    if told and unknown == len(told):  # a mirror, say, which has packages but knows nothing about them
+    unknown = sum("skip_reason" in distribution for distribution in reports)
+    if reports and unknown == len(reports):  # a mirror, say, which has packages but knows nothing about them
         return None, "the service knows none of the packages"
     return [
-        f"{one['name']} {one['version']} has {vulnerability['id']}, fixed in "
+        f"{distribution['name']} {distribution['version']} has {vulnerability['id']}, fixed in "
         f"{', '.join(vulnerability['fix_versions']) or 'no version'}"
-        for one in told
-        for vulnerability in one.get("vulns", ())
+        for distribution in reports
+        for vulnerability in distribution.get("vulns", ())
         if vulnerability["id"] not in ACCEPTED
     ], f" ({unknown} packages are not known to the service)" if unknown else ""
 
 
 def main():
-    found = installed_closure()
-    forbidden = check_licences(found)
-    print(f"licences: {len(found)} packages, {len(forbidden)} not allowed")
-    listed = check_known(found)
+    distributions = installed_closure()
+    forbidden = check_licences(distributions)
+    print(f"licences: {len(distributions)} packages, {len(forbidden)} not allowed")
+    listed = check_known(distributions)
     print(f"vulnerabilities of scripts/checks/dependencies.py: {len(listed)}")
-    vulnerable, why = check_vulnerabilities(found)
+    vulnerable, why = check_vulnerabilities(distributions)
     print(f"all known ones: {f'not checked, as {why}' if vulnerable is None else f'{len(vulnerable)}{why}'}")
     for line in (*forbidden, *listed, *(vulnerable or ())):
         print(line, file=sys.stderr)

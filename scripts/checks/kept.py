@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Lines:
-    """A line for each result; half a line, as of a call that was killed, is passed over."""
+    """File with a line for each result; an incomplete line of a killed call is skipped."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()

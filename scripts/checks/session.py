@@ -7,7 +7,7 @@ from ndcg_spark.jobs import worker_daemon
 
 
 def make_session() -> SparkSession:
-    """A small local session that is quiet, and plans as little as can be."""
+    """Open a small, quiet local session with little planning."""
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": SHORT_LIVED,

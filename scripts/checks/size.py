@@ -83,7 +83,7 @@ STORIES = {
 
 
 def counts_of(text: str) -> Counter[str]:
-    """Lines of one module by kind."""
+    """Count the lines of a module by kind."""
     docstrings, imports = set(), set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -91,30 +91,30 @@ def counts_of(text: str) -> Counter[str]:
         elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             docstrings |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     lines = text.splitlines()
-    rest = (line.strip() for at, line in enumerate(lines, start=1) if at not in docstrings | imports)
+    rest = (line.strip() for number, line in enumerate(lines, start=1) if number not in docstrings | imports)
     code = sum(1 for line in rest if line and not line.startswith("#"))
     return Counter(files=1, lines=len(lines), code=code, docstrings=len(docstrings), imports=len(imports))
 
 
 def sizes_of(package: Path) -> dict[str, Counter[str]]:
-    """Lines by room, in the order of the alphabet."""
-    found: dict[str, Counter[str]] = {}
+    """Count lines by room, in alphabetical order."""
+    sizes: dict[str, Counter[str]] = {}
     for path in sorted(package.rglob("*.py")):
         room = path.relative_to(package).parts[0] if path.parent != package else TOP
-        found.setdefault(room, Counter()).update(counts_of(path.read_text(encoding="utf-8")))
-    return found
+        sizes.setdefault(room, Counter()).update(counts_of(path.read_text(encoding="utf-8")))
+    return sizes
 
 
 def total_of(sizes: Iterable[Counter[str]]) -> Counter[str]:
-    """All rooms together."""
+    """Sum the counts of all rooms."""
     return sum(sizes, Counter())
 
 
 def table_of(sizes: dict[str, Counter[str]]) -> str:
-    """A line a room, and the totals."""
+    """Format a line per room, and the totals."""
     lines = [f"{'room':16}" + "".join(f"{kind:>12}" for kind in KINDS)]
-    for room, its in (*sizes.items(), ("total", total_of(sizes.values()))):
-        lines.append(f"{room:16}" + "".join(f"{its[kind]:12,}" for kind in KINDS))
+    for room, counts in (*sizes.items(), ("total", total_of(sizes.values()))):
+        lines.append(f"{room:16}" + "".join(f"{counts[kind]:12,}" for kind in KINDS))
     return "\n".join(lines)
 
 
@@ -127,7 +127,7 @@ def package_at(commit: str, folder: Path) -> Path:
 
 
 def walked(arguments: tuple[str, ...], root: Path = ROOT) -> list[str]:
-    """Run a story in a process of its own: modules of the package that it passes."""
+    """Run a story in its own process; return the modules of the package that it passes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "sitecustomize.py").write_text(HOOK)
@@ -156,9 +156,11 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as name:
             before = total_of(sizes_of(package_at(arguments.beside, Path(name))).values())
         print(f"{arguments.beside[:15]:16}" + "".join(f"{before[kind]:12,}" for kind in KINDS))
-    for story, its in STORIES.items() if arguments.walk else ():
-        passed = walked(its)
-        print(f"{story}: {len(passed)} modules" + "".join(f"\n    {one}" for one in passed if arguments.modules))
+    for story, modules in STORIES.items() if arguments.walk else ():
+        passed = walked(modules)
+        print(
+            f"{story}: {len(passed)} modules" + "".join(f"\n    {module}" for module in passed if arguments.modules)
+        )
     return 0
 
 

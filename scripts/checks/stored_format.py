@@ -105,23 +105,23 @@ COMPARISONS: list[dict[str, Any]] = [
     {"metrics": "ndcg", "convention": "default;no_relevant=skip"},
 ]
 SETTINGS: dict[str, Callable[[dict[str, Any]], Any]] = {one.name: partial(build_request, one) for one in load_jobs()}
-"""What reads the options of each command."""
+"""Functions that read the options of each command."""
 RETRIEVALS: list[dict[str, Any]] = [
     {},
     {"metric": "hamming", "labels": "labels"},
     {"same": "tenant", "exclude_self": True},
 ]
 KEYS = ("run", "baseline", "metric", "k", "segment_by", "segment", "period")
-"""What tells rows of a stored table apart."""
+"""Key columns of stored tables."""
 PASSING = {"computed_at", "source_computed_at", "package_version", "seconds", "versions", "started_at", "finished_at"}
 """Names whose values differ from run to run, or from release to release."""
 
 
 def commands_of(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Each command that runs something, by its words."""
+    """List the commands that run something, with their names."""
     if isinstance(command, click.Group):
-        for word, one in command.commands.items():
-            yield from commands_of(one, f"{name} {word}".strip())
+        for word, subcommand in command.commands.items():
+            yield from commands_of(subcommand, f"{name} {word}".strip())
     else:
         yield name, command
 
@@ -144,7 +144,7 @@ def options(_: Any, __: Path) -> dict[str, Any]:
     """Describe the options of each command, and the keys of its configuration."""
     return {
         name: {
-            "options": {str(one.name): option_of(one) for one in command.params},
+            "options": {str(param.name): option_of(param) for param in command.params},
             "config_keys": " ".join(sorted(index_options(command))),
         }
         for name, command in commands_of(cli)
@@ -152,23 +152,23 @@ def options(_: Any, __: Path) -> dict[str, Any]:
 
 
 def arguments(_: Any, __: Path) -> dict[str, Any]:
-    """Options that have a value, a default too, and the public settings that each list of arguments gives."""
+    """Return the options that have a value, and the public settings, of each list of arguments."""
     known = dict(commands_of(cli))
-    found = {}
+    parsed = {}
     for text in ARGUMENTS:
-        name = max((one for one in known if text.startswith(f"{one} ")), key=len)
-        given = known[name].make_context(name, shlex.split(text)[len(name.split()) :]).params
-        in_force = {key: value for key, value in sorted(given.items()) if value not in (None, (), False)}
-        found[text] = {"options": in_force, "settings": public_settings(SETTINGS[name](given))}
-    return found
+        name = max((known_name for known_name in known if text.startswith(f"{known_name} ")), key=len)
+        options_of_case = known[name].make_context(name, shlex.split(text)[len(name.split()) :]).params
+        in_force = {key: value for key, value in sorted(options_of_case.items()) if value not in (None, (), False)}
+        parsed[text] = {"options": in_force, "settings": public_settings(SETTINGS[name](options_of_case))}
+    return parsed
 
 
 def public_settings(config: Any) -> dict[str, Any]:
-    """Those parts of what a command is asked to do that Python users know, too."""
+    """Return the public settings in the settings of a command."""
     if type(config) in public().values():
-        return {type(config).__name__: {one.name: _plain(getattr(config, one.name)) for one in fields(config)}}
+        return {type(config).__name__: {field.name: _plain(getattr(config, field.name)) for field in fields(config)}}
     parts = (
-        [getattr(config, one.name) for one in fields(config)]
+        [getattr(config, field.name) for field in fields(config)]
         if is_dataclass(config) and not isinstance(config, type)
         else []
     )
@@ -176,68 +176,73 @@ def public_settings(config: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Text of a value that JSON has no form for."""
+    """Convert a value to JSON types; other values become text."""
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(element) for key, element in value.items()}
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def digests(spark: Any, _: Path) -> dict[str, Any]:
-    """Hashes under which settings are stored, and names of slices."""
+    """Return the hashes under which settings are stored, and names of slices."""
     columns = "run string, query_id string, k int, ndcg double, ap double, country string, user string"
     queries = open_on_spark(spark.createDataFrame([("a", "q", 1, 0.5, 0.5, "DE", "u")], columns))
     return {
-        "evaluations": {_text(given): evaluation_settings(**given).digest for given in EVALUATIONS},
-        "comparisons": {
-            _text(given): build_settings(queries, runs=["a", "b"], **given).digest for given in COMPARISONS
+        "evaluations": {
+            _text(options_of_case): evaluation_settings(**options_of_case).digest for options_of_case in EVALUATIONS
         },
-        "retrieval": {_text(given): RetrievalSettings(**given).digest for given in RETRIEVALS},
-        "slices": {_text(given): slice_name(*given) for given in SLICES},
+        "comparisons": {
+            _text(options_of_case): comparison_settings(queries, runs=["a", "b"], **options_of_case).digest
+            for options_of_case in COMPARISONS
+        },
+        "retrieval": {
+            _text(options_of_case): RetrievalSettings(**options_of_case).digest for options_of_case in RETRIEVALS
+        },
+        "slices": {_text(options_of_case): slice_name(*options_of_case) for options_of_case in SLICES},
     }
 
 
-def _text(given: Any) -> str:
-    return json.dumps(given, ensure_ascii=False)
+def _text(options_of_case: Any) -> str:
+    return json.dumps(options_of_case, ensure_ascii=False)
 
 
 def nights(_: Any, folder: Path) -> dict[str, Any]:
-    """Run each job of the story: exit code, JSON, and what each table that it wrote holds."""
+    """Run each job of the story; return its exit code, JSON, and written tables."""
     folder.mkdir(exist_ok=True)
     write_inputs(folder)
-    found, tables = {}, {}
+    results, tables = {}, {}
     for name, text in STORY.items():
         ended = command(*shlex.split(text.format(f=folder)))
-        before, tables = tables, {one.name: table_of(one) for one in sorted(folder.iterdir()) if one.is_dir()}
-        found[name] = {
+        before, tables = tables, {path.name: table_of(path) for path in sorted(folder.iterdir()) if path.is_dir()}
+        results[name] = {
             "arguments": text,
             "exit_code": ended.code,
             "json": _lasting(json_of(ended), folder),
-            "tables": {one: its for one, its in tables.items() if its != before.get(one)},
+            "tables": {path: content for path, content in tables.items() if content != before.get(path)},
         }
-    return found
+    return results
 
 
 def json_of(ended: Ended) -> Any:
-    """What `--json -` put on the last line, if anything."""
+    """Return the JSON of the last line (`--json -`), if there is one."""
     last = (ended.out.splitlines() or [""])[-1]
     return json.loads(last) if last.startswith("{") else None
 
 
 def _lasting(value: Any, folder: Path) -> Any:
-    """Leave out what differs from run to run."""
+    """Replace values that differ from run to run."""
     if isinstance(value, list):
-        return [_lasting(one, folder) for one in value]
+        return [_lasting(element, folder) for element in value]
     if isinstance(value, dict):
-        return {key: "*" if key in PASSING else _lasting(one, folder) for key, one in value.items()}
+        return {key: "*" if key in PASSING else _lasting(element, folder) for key, element in value.items()}
     if isinstance(value, float):
         return float(f"{value:.12g}")  # the last digits of a quantile are those of SciPy's version
     return value.replace(str(folder), "{f}") if isinstance(value, str) else value
 
 
 def table_of(folder: Path) -> dict[str, Any]:
-    """Columns, types, slices and numbers of rows of a table, and hashes of the states that it stores."""
+    """Describe columns, types, slices and row counts of a table, and hash its stored states."""
     files = sorted(folder.rglob("*.parquet"))
     rows: Counter[str] = Counter()
     columns, states = {}, {}
@@ -263,7 +268,7 @@ PARTS: dict[str, Callable[[Any, Path], dict[str, Any]]] = {
     "nights": nights,
 }
 WITHOUT_SPARK = {"options", "arguments"}
-"""What makes each file."""
+"""Golden files that need no Spark."""
 
 
 def made(name: str, spark: Any, folder: Path) -> str:
@@ -273,15 +278,15 @@ def made(name: str, spark: Any, folder: Path) -> str:
 
 
 def laid_out(value: Any, indent: str = "") -> str:
-    """JSON in which what fits into a line is one, so that differences are lines that can be read."""
+    """Format JSON with one line per value that fits, so that diffs are readable."""
     line = _text(value)
     if len(indent) + len(line) <= WIDTH or not isinstance(value, list | dict) or not value:
         return line
     within = indent + "  "
     if isinstance(value, list):
-        parts = [within + laid_out(one, within) for one in value]
+        parts = [within + laid_out(element, within) for element in value]
     else:
-        parts = [f"{within}{_text(key)}: {laid_out(one, within)}" for key, one in value.items()]
+        parts = [f"{within}{_text(key)}: {laid_out(element, within)}" for key, element in value.items()]
     first, last = "[]" if isinstance(value, list) else "{}"
     return "\n".join([first, ",\n".join(parts), indent + last])
 

@@ -82,11 +82,11 @@ def random_orders(rng: np.random.Generator, n: int, n_orders: int) -> list[np.nd
     discount, offsets = discount_table("log2", 10), np.arange(n + 1) * 10
     best = dcg(-np.sort(-gains, axis=1).ravel(), offsets, discount)
     orders = [dcg(rng.permuted(gains, axis=1).ravel(), offsets, discount) for _ in range(n_orders)]
-    return [ndcg(one, best, no_relevant=0.0) for one in orders]
+    return [ndcg(order, best, no_relevant=0.0) for order in orders]
 
 
 def compared(x: np.ndarray, y: np.ndarray, units: np.ndarray, *, clustered: bool, seed: int) -> dict[str, object]:
-    """The row of a comparison, by the functions that workers run."""
+    """Compare two runs with the functions that workers run; return the row."""
     settings = ComparisonSettings(**PLAN, cluster="user" if clustered else None, seed=seed)
     n = len(x)
     keys = np.random.default_rng([seed, 3]).integers(-(2**63), 2**63, n)
@@ -99,8 +99,8 @@ def compared(x: np.ndarray, y: np.ndarray, units: np.ndarray, *, clustered: bool
     ]
     rows = pa.concat_tables(tables).sort_by([(name, "ascending") for name in ("unit", *(["query"] * clustered))])
     partial = add_up(iter(rows.combine_chunks().to_batches()), settings)
-    (found,) = [row for batch in estimate_groups(partial, settings) for row in batch.to_pylist()]
-    return found
+    (estimate,) = [row for batch in estimate_groups(partial, settings) for row in batch.to_pylist()]
+    return estimate
 
 
 if __name__ == "__main__":

@@ -30,11 +30,11 @@ METRICS = "ndcg@10,alpha_ndcg@10,ild@10,ild(by=categories)@10,novelty@10,first_n
 
 
 def books() -> dict[str, pa.Table]:
-    """Two readers with the same nine books, which are all equally relevant, and five of which are one book."""
-    copies, others = [f"copy-{at}" for at in range(1, 6)], ["essays", "poems", "plays", "letters"]
+    """Return tables of two readers with nine equally relevant books, five of which are copies of one book."""
+    copies, others = [f"copy-{number}" for number in range(1, 6)], ["essays", "poems", "plays", "letters"]
     relevant = {item: ["the novel"] for item in copies} | {item: [item] for item in others}
     lists = {"copies": copies, "different": ["copy-1", *others]}
-    rows = [(query, item, 5.0 - at) for query, items in lists.items() for at, item in enumerate(items)]
+    rows = [(query, item, 5.0 - number) for query, items in lists.items() for number, item in enumerate(items)]
     query_id, item_id, score = zip(*rows, strict=True)
     kinds = {"the novel": ["fiction", "sea"], "essays": ["nature"], "poems": ["verse"], "plays": ["stage"]}
     return {
@@ -60,17 +60,17 @@ def varied(to_query: FloatArray, pixels: FloatArray) -> IntArray:
     """Choose images that are like the query and unlike each other; numbers of images, the first choice first."""
     candidates = np.argsort(-to_query, kind="stable")[:CANDIDATES]
     between = cosine_similarity(pixels[candidates], pixels[candidates])
-    worth, nearest, chosen = to_query[candidates], np.zeros(CANDIDATES), []
+    worth, nearest, picked = to_query[candidates], np.zeros(CANDIDATES), []
     for _ in range(LISTED):
         value = (1 - PENALTY) * worth - PENALTY * nearest
-        value[chosen] = -np.inf
-        chosen.append(int(value.argmax()))
-        nearest = np.maximum(nearest, between[chosen[-1]])
-    return candidates[np.array(chosen)]
+        value[picked] = -np.inf
+        picked.append(int(value.argmax()))
+        nearest = np.maximum(nearest, between[picked[-1]])
+    return candidates[np.array(picked)]
 
 
 def long_table(run: str, query: npt.NDArray[np.str_], item: npt.NDArray[np.str_]) -> pa.Table:
-    """The lists of a ranker, with ranks from 1."""
+    """Return the lists of a ranker, with ranks from 1."""
     return pa.table(
         {
             "run": [run] * (LISTED * len(query)),
@@ -93,7 +93,9 @@ def digits() -> dict[str, pa.Table]:
     shown = lists["alike"][::2, :10]
     lit = [list(SEVEN_SEGMENTS[digit]) for digit in data.digit[item]]
     return {
-        "rankings": pa.concat_tables([long_table(run, names(query), names(item[its])) for run, its in lists.items()]),
+        "rankings": pa.concat_tables(
+            [long_table(run, names(query), names(item[items])) for run, items in lists.items()]
+        ),
         "judgments": pa.table(
             {
                 "query_id": names(query[row]),

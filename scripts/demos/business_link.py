@@ -20,12 +20,12 @@ CLICK_RATE, DEVICES = (0.30, 0.25), ("desktop", "phone")
 class Night:
     """Lists of one night: 300 images rank the others by blurred pixels."""
 
-    def __init__(self, at: int) -> None:
-        digits, self.random, self.late = Digits(), np.random.default_rng([2026, at]), int(at >= CHANGED)
+    def __init__(self, number: int) -> None:
+        digits, self.random, self.late = Digits(), np.random.default_rng([2026, number]), int(number >= CHANGED)
         pixels = digits.pixels[digits.item]
         blurred = pixels + self.random.normal(scale=BLUR[self.late], size=pixels.shape)
         score = cosine_similarity(digits.pixels[digits.query], blurred)
-        self.run_date = FIRST + timedelta(days=at)
+        self.run_date = FIRST + timedelta(days=number)
         self.query, self.item = digits.query, digits.item[first(score, N_SHOWN)]
         self.relevance = digits.relevance(self.query[:, None], self.item)
         self.device = np.array(DEVICES)[self.query // QUERY_STEP % 2]
@@ -54,16 +54,16 @@ class Night:
         return [
             {
                 **{"run_date": self.run_date, "segment_by": by, "segment": segment},
-                **{"impressions": N_VIEWS * N_SHOWN * int(those.sum())},
-                **{"clicks": int(clicked[those].sum()), "conversions": int(bought[those].sum())},
+                **{"impressions": N_VIEWS * N_SHOWN * int(is_member.sum())},
+                **{"clicks": int(clicked[is_member].sum()), "conversions": int(bought[is_member].sum())},
             }
-            for by, segment, those in groups
+            for by, segment, is_member in groups
         ]
 
 
 def main() -> int:
     folder = own_folder("business_link")
-    nights = [Night(at) for at in range(N_NIGHTS)]
+    nights = [Night(number) for number in range(N_NIGHTS)]
     rows = pa.concat_tables([night.rows() for night in nights])
     rankings = write(rows, folder / "rankings.parquet", f"rows: lists of {N_NIGHTS} nights, for images of digits")
     counts = pa.Table.from_pylist([row for night in nights for row in night.clicks()])

@@ -49,12 +49,12 @@ class Digits:
         self.query, self.item = number[first::step], number[number % step != first]
 
     def relevance(self, query: IntArray, item: IntArray) -> IntArray:
-        """How relevant images are to others, of two shapes that fit."""
+        """Return the relevance of images to others; the shapes are broadcast."""
         return relevance_table()[self.digit[query], self.digit[item]]
 
 
 def names(images: IntArray) -> npt.NDArray[np.str_]:
-    """What images are called."""
+    """Return the names of images."""
     return np.array([f"img-{number:04d}" for number in images.ravel()])
 
 
@@ -89,7 +89,7 @@ def rankings_table(digits: Digits, query: IntArray, item: IntArray, scores: Mapp
 
 
 def first(scores: FloatArray, n: int) -> IntArray:
-    """The places of the `n` highest scores of each row, best first."""
+    """Return the positions of the `n` highest scores of each row, best first."""
     listed: IntArray = np.argsort(-scores, axis=1, kind="stable")[:, :n]
     return listed
 

@@ -21,7 +21,7 @@ CHANCES = {3: {"view": 0.7, "cart": 0.3, "purchase": 0.15}, 1: {"view": 0.3, "ca
 
 
 class Lists:
-    """The ten images most alike of each of 300 query images."""
+    """Lists of the ten most similar images of each of 300 query images."""
 
     def __init__(self) -> None:
         self.digits = Digits()
@@ -41,7 +41,7 @@ class Lists:
 
 
 def simulated_events(lists: Lists) -> pa.Table:
-    """What eight users do with every list in January: seeded chances by relevance, and by rank whether they look."""
+    """Simulate eight users with every list in January: they look by rank and click by relevance; seeded."""
     random, relevance = np.random.default_rng(2026), lists.digits.relevance(lists.query[:, None], lists.item)
     rows = []
     for query, items, grades in zip(lists.query, lists.item, relevance.tolist(), strict=True):
@@ -51,16 +51,17 @@ def simulated_events(lists: Lists) -> pa.Table:
                 if random.random() > 1 / rank**0.5:
                     continue  # not looked at
                 done = [name for name, chance in CHANCES[grade].items() if random.random() < chance]
-                at = day + timedelta(seconds=rank)
+                time = day + timedelta(seconds=rank)
                 rows += [
-                    (f"img-{query:04d}", f"img-{item:04d}", f"u{user}", one, at) for one in ("impression", *done)
+                    (f"img-{query:04d}", f"img-{item:04d}", f"u{user}", event, time)
+                    for event in ("impression", *done)
                 ]
     names = ("query_id", "item_id", "user_id", "event", "ts")
     return pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
 def ratings(lists: Lists) -> pa.Table:
-    """What three classifiers say: each reads the digit of an item and rates it by the digit that was asked for."""
+    """Return ratings of three classifiers: each predicts the digit of an item and compares it to the query's digit."""
     digits, grades = lists.digits, relevance_table()
     raters = {
         "tree": DecisionTreeClassifier(random_state=0),
@@ -69,10 +70,10 @@ def ratings(lists: Lists) -> pa.Table:
     }
     rows = []
     for name, model in raters.items():
-        said = model.fit(digits.pixels[lists.query], digits.digit[lists.query]).predict(digits.pixels)
+        predicted = model.fit(digits.pixels[lists.query], digits.digit[lists.query]).predict(digits.pixels)
         for query, items in zip(lists.query, lists.item, strict=True):
             for item in items:
-                grade = int(grades[digits.digit[query], said[item]])
+                grade = int(grades[digits.digit[query], predicted[item]])
                 rows.append((f"img-{query:04d}", f"img-{item:04d}", name, grade))
     names = ("query_id", "item_id", "annotator", "relevance")
     return pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))

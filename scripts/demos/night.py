@@ -82,12 +82,12 @@ def list_nights() -> Iterator[date]:
             yield night
 
 
-def rank_night(night: date, digits: Digits, part: slice) -> pa.Table:
+def rank_night(night: date, digits: Digits, queries: slice) -> pa.Table:
     """Rank images that are not queries of the night for a part of those that are, by both rankers."""
     number = np.arange(len(digits.digit))
     query = np.random.default_rng([2026, night.toordinal()]).choice(number, N_QUERIES, replace=False)
     item = np.setdiff1d(number, query)
-    query = query[part]
+    query = query[queries]
     scores = score_by_both(digits.pixels[query], digits.pixels[item])
     if BAD <= night < MENDED:
         scores["pixels"][digits.digit[query] == LOST_DIGIT] = np.nan
@@ -97,9 +97,9 @@ def rank_night(night: date, digits: Digits, part: slice) -> pa.Table:
     return rankings.set_column(rankings.column_names.index("score"), "score", score)
 
 
-def write_part(folder: Path, night: date, rankings: pa.Table, part: int) -> Path:
+def write_part(folder: Path, night: date, rankings: pa.Table, number: int) -> Path:
     """Write rankings as a file of those of a night."""
-    path = folder / "rankings" / str(night) / f"part-{part}.parquet"
+    path = folder / "rankings" / str(night) / f"part-{number}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rankings, path)
     return path
@@ -111,8 +111,8 @@ def write_nights(folder: Path) -> None:
     folder.mkdir(parents=True)
     digits = Digits()
     for night in list_nights():
-        part = slice(0, N_QUERIES - N_LATE if night == RUN_AGAIN else N_QUERIES)
-        write_part(folder, night, rank_night(night, digits, part), 0)
+        queries = slice(0, N_QUERIES - N_LATE if night == RUN_AGAIN else N_QUERIES)
+        write_part(folder, night, rank_night(night, digits, queries), 0)
     (folder / "night.toml").write_text(NIGHT_FILE, encoding="utf-8")
 
 

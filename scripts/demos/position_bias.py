@@ -77,8 +77,8 @@ def main() -> int:
     written = ("--output", propensities, *night)
     run("position-bias", "propensities", "--input", log, "--max-iter", "5000", *written, most=2)
     explain("Each click is weighted by the inverse of that:")
-    given = ("--propensities", propensities / "run_date=2026-02-01")
-    run("position-bias", "judgments", "--input", log, *given, "--output", labels, *night, most=1)
+    options = ("--propensities", propensities / "run_date=2026-02-01")
+    run("position-bias", "judgments", "--input", log, *options, "--output", labels, *night, most=1)
     compared = ("--input", rankings, "--score-col", "old,new", "--convention", "linear", "--metrics", "dcg@10")
     explain("Which ranker is better? By the relevances that nobody knows in practice, the new one:")
     run("mean-ndcg", *compared, most=2)
@@ -91,7 +91,7 @@ def main() -> int:
     explain("By the corrected labels:")
     run("mean-ndcg", *compared, *judged, most=2)
     explain("Clicks per list as if all of it were looked at, with intervals:")
-    run("position-bias", "estimates", "--input", log, *given, "--clip", "20", most=1)
+    run("position-bias", "estimates", "--input", log, *options, "--clip", "20", most=1)
     explain("When this works and when it does not is told by docs/position_bias.md")
     return 0
 

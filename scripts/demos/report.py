@@ -53,20 +53,20 @@ def rankings_of_night(night: int, wrong: str = "") -> pa.Table:
         queries = np.where(is_broken[:, None], without_lower_half(pixels[query]), pixels[query])
         scores["pixels"] = cosine_similarity(queries, pixels[item])
     if wrong == "rejected":
-        for its in scores.values():
-            its[::2] = np.nan
+        for run_scores in scores.values():
+            run_scores[::2] = np.nan
     if wrong == "baseline":
         del scores["thumbnail"]
     return rankings_table(digits, query, item, scores)
 
 
 def day_of(night: int) -> date:
-    """Date of a night."""
+    """Return the date of a night."""
     return LAST_NIGHT - timedelta(days=N_NIGHTS - 1 - night)
 
 
 def commands(folder: Path, wrong: str) -> list[list[str]]:
-    """What to type: the nightly job on every night, then what is made of its tables."""
+    """Return the commands: the nightly job on every night, then the jobs that read its tables."""
     metrics, per_query, summary = f"{folder}/metrics", f"{folder}/per_query", f"{folder}/summary.json"
     typed = []
     for night in range(N_NIGHTS - (wrong == "missing")):

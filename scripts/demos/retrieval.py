@@ -16,32 +16,32 @@ METRICS = "ndcg@10,ndcg,ap@100,acg@10,wap@100"
 
 
 def codes_of(pixels: FloatArray) -> list[bytes]:
-    """64 bits an image: on which side it lies of 64 random planes through the mean image."""
+    """Return 64 bits per image: its side of 64 random planes through the mean image."""
     planes = np.random.default_rng(2026).normal(size=(pixels.shape[1], N_BITS))
     sides = (pixels - pixels.mean(axis=0)) @ planes > 0
     return [row.tobytes() for row in np.packbits(sides, axis=1)]
 
 
 def labels_of(digits: IntArray) -> list[list[int]]:
-    """Eleven labels an image: which of the ten digits it is, and whether that is written with a closed loop."""
-    return [[int(digit == one) for one in range(10)] + [int(digit in CLOSED_LOOP)] for digit in digits.tolist()]
+    """Return eleven labels per image: one per digit, and whether the digit has a closed loop."""
+    return [[int(digit == label) for label in range(10)] + [int(digit in CLOSED_LOOP)] for digit in digits.tolist()]
 
 
-def images(data: Digits, chosen: IntArray, key: str) -> pa.Table:
+def images(data: Digits, indices: IntArray, key: str) -> pa.Table:
     return pa.table(
         {
-            key: names(chosen),
-            "vector": pa.array(list(data.pixels[chosen]), pa.list_(pa.float64())),
-            "code": pa.array(np.array(codes_of(data.pixels), dtype=object)[chosen].tolist(), pa.binary()),
-            "labels": pa.array(labels_of(data.digit[chosen]), pa.list_(pa.int32())),
+            key: names(indices),
+            "vector": pa.array(list(data.pixels[indices]), pa.list_(pa.float64())),
+            "code": pa.array(np.array(codes_of(data.pixels), dtype=object)[indices].tolist(), pa.binary()),
+            "labels": pa.array(labels_of(data.digit[indices]), pa.list_(pa.int32())),
         }
     )
 
 
 def retrieve(folder: Path, metric: str, run_name: str) -> None:
     tables = ("--queries", folder / "queries.parquet", "--corpus", folder / "corpus.parquet")
-    asked = ("--metric", metric, "--labels-col", "labels", "--metrics", METRICS, "--run", run_name)
-    run("retrieve", *tables, *asked, "--output", folder / "metrics")
+    options = ("--metric", metric, "--labels-col", "labels", "--metrics", METRICS, "--run", run_name)
+    run("retrieve", *tables, *options, "--output", folder / "metrics")
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ FOLDER = Path(".demo")
 
 
 def own_folder(name: str) -> Path:
-    """An empty folder `.demo/NAME`."""
+    """Create an empty folder `.demo/NAME`."""
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -117,19 +117,19 @@ def run_all(typed: list[list[str]], *, refusals: bool, most: Mapping[str, int] |
     spark.sparkContext.setLogLevel("ERROR")
     passed_over = False
     try:
-        for at, one in enumerate(typed):
-            around = [other[0] for other in typed[max(at - 1, 0) : at + 2]]
-            is_between = most is not None and around == [one[0]] * 3
+        for position, command in enumerate(typed):
+            around = [other[0] for other in typed[max(position - 1, 0) : position + 2]]
+            is_between = most is not None and around == [command[0]] * 3
             if is_between:
                 print("" if passed_over else "... and so on, night by night\n", end="", flush=True)
                 with redirect_stdout(io.StringIO()):
-                    ended = ndcg_spark(one)
+                    ended = ndcg_spark(command)
             else:
-                print(f"\n$ ndcg-spark {shlex.join(one)}", flush=True)
+                print(f"\n$ ndcg-spark {shlex.join(command)}", flush=True)
                 with redirect_stdout(io.StringIO()) if most is not None else nullcontext() as out:
-                    ended = ndcg_spark(one)
+                    ended = ndcg_spark(command)
                 if most is not None and out is not None:
-                    show(out.getvalue(), most.get(one[0], 2))
+                    show(out.getvalue(), most.get(command[0], 2))
             passed_over = is_between
             if ended:
                 print(f"(exit code {ended})", flush=True)

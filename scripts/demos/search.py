@@ -56,7 +56,7 @@ NEXT = """Next, the example of the README (other demos: scripts/demo --help):
 
 @dataclass(frozen=True, slots=True)
 class Docstring:
-    """A docstring: its first paragraph and the rest, and where it stands."""
+    """A docstring: its first paragraph, the rest, and its place."""
 
     name: str
     module: str
@@ -68,64 +68,67 @@ class Docstring:
 def docstrings() -> list[Docstring]:
     """Docstrings of public classes, functions and methods that can be a query and a passage; nothing is imported."""
     library = Path(sysconfig.get_paths()["stdlib"])
-    found = []
+    all_docs = []
     for path in sorted(library.rglob("*.py")):
         parts = path.relative_to(library).with_suffix("").parts
         if not LEFT_OUT & set(parts):
             module = ".".join(parts).removesuffix(".__init__")
             try:
-                found += list(_docstrings_in(ast.parse(path.read_text(encoding="utf-8")), module, module))
+                all_docs += list(_docstrings_in(ast.parse(path.read_text(encoding="utf-8")), module, module))
             except (SyntaxError, UnicodeDecodeError):  # of samples that are to be bad
                 continue
     low, high = WORDS_OF_A_QUERY
-    return [one for one in found if len(one.rest.split()) >= SHORTEST and low <= len(one.first.split()) <= high]
+    return [doc for doc in all_docs if len(doc.rest.split()) >= SHORTEST and low <= len(doc.first.split()) <= high]
 
 
 def _docstrings_in(node: ast.AST, scope: str, module: str) -> Iterator[Docstring]:
-    for one in ast.iter_child_nodes(node):
-        if not isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        name, text = f"{scope}.{one.name}", ast.get_docstring(one)
-        if text and not one.name.startswith("_"):
-            first, *rest = (" ".join(its.split()) for its in re.split(r"\n\s*\n", text))
+        name, text = f"{scope}.{child.name}", ast.get_docstring(child)
+        if text and not child.name.startswith("_"):
+            first, *rest = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text))
             yield Docstring(name, module, scope, first, " ".join(rest))
-        if isinstance(one, ast.ClassDef):
-            yield from _docstrings_in(one, name, module)
+        if isinstance(child, ast.ClassDef):
+            yield from _docstrings_in(child, name, module)
 
 
 def scores(passages: Sequence[str], queries: Sequence[str]) -> dict[str, FloatArray]:
-    """What each ranker thinks of each passage, shape (n_queries, n_passages)."""
+    """Return the score of each passage by each ranker, shape (n_queries, n_passages)."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.preprocessing import normalize
 
     by_word = TfidfVectorizer(sublinear_tf=True, stop_words="english")
-    there = by_word.fit_transform(passages)
-    asked = by_word.transform(queries)
-    words = (asked @ there.T).toarray()
+    passage_words = by_word.fit_transform(passages)
+    query_words = by_word.transform(queries)
+    words = (query_words @ passage_words.T).toarray()
     by_part = TfidfVectorizer(sublinear_tf=True, analyzer="char_wb", ngram_range=(3, 5))
     vectors = TruncatedSVD(N_DIMENSIONS, random_state=0)
     meant = normalize(vectors.fit_transform(by_part.fit_transform(passages)))
     cosine = SHARE_OF_VECTORS * normalize(vectors.transform(by_part.transform(queries))) @ meant.T
-    found = first(words + cosine, N_FEEDBACK)
-    feedback = sum(there[found[:, rank]] for rank in range(N_FEEDBACK)) / N_FEEDBACK
-    return {"words": words, "mixed": ((asked + SHARE_OF_FEEDBACK * feedback) @ there.T).toarray() + cosine}
+    top = first(words + cosine, N_FEEDBACK)
+    feedback = sum(passage_words[top[:, rank]] for rank in range(N_FEEDBACK)) / N_FEEDBACK
+    return {
+        "words": words,
+        "mixed": ((query_words + SHARE_OF_FEEDBACK * feedback) @ passage_words.T).toarray() + cosine,
+    }
 
 
 def run_table(docs: Sequence[Docstring], queries: IntArray, score: dict[str, FloatArray]) -> pa.Table:
-    """The first passages of each query by each ranker: ranker, query, passage, score."""
+    """Return the first passages of each query by each ranker: ranker, query, passage, score."""
     parts = []
-    for ranker, its in score.items():
-        listed = first(its, N_LISTED)
-        at = listed.ravel()
+    for ranker, ranker_scores in score.items():
+        listed = first(ranker_scores, N_LISTED)
+        passages = listed.ravel()
         query = np.repeat(queries, N_LISTED)
         parts.append(
             pa.table(
                 {
-                    "ranker": [ranker] * len(at),
-                    "query_id": [docs[one].name for one in query.tolist()],
-                    "item_id": [docs[one].name for one in at.tolist()],
-                    "score": np.take_along_axis(its, listed, axis=1).ravel(),
+                    "ranker": [ranker] * len(passages),
+                    "query_id": [docs[index].name for index in query.tolist()],
+                    "item_id": [docs[index].name for index in passages.tolist()],
+                    "score": np.take_along_axis(ranker_scores, listed, axis=1).ravel(),
                 }
             )
         )
@@ -133,20 +136,20 @@ def run_table(docs: Sequence[Docstring], queries: IntArray, score: dict[str, Flo
 
 
 def judgments(docs: Sequence[Docstring], queries: IntArray) -> pa.Table:
-    """Passages of the module of each query, with their grades, and how many they are: few, some or many."""
+    """Return the passages of each query's module, their grades, and the size class of their number."""
     rows = []
-    for one in (docs[at] for at in queries.tolist()):
-        of_module = [other for other in docs if other.module == one.module]
+    for doc in (docs[index] for index in queries.tolist()):
+        of_module = [other for other in docs if other.module == doc.module]
         answers = "1-3" if len(of_module) <= 3 else "4-20" if len(of_module) <= 20 else "over 20"
         for other in of_module:
-            grade = 3 if other.name == one.name else 2 if other.scope == one.scope else 1
-            rows.append((one.name, other.name, grade, answers))
+            grade = 3 if other.name == doc.name else 2 if other.scope == doc.scope else 1
+            rows.append((doc.name, other.name, grade, answers))
     names = ("query_id", "item_id", "relevance", "answers")
     return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
 def commands(folder: Path, night: str) -> list[list[str]]:
-    """What to type."""
+    """Return the commands."""
     tables = {name: f"{folder}/{name}" for name in ("runs", "judgments", "metrics", "queries", "compared")}
     shop = ["--run-date", night, "--dataset", "search"]
     return [
@@ -162,19 +165,19 @@ def commands(folder: Path, night: str) -> list[list[str]]:
 
 
 def lost_most(folder: Path, docs: Sequence[Docstring], runs: pa.Table) -> str:
-    """The query whose NDCG fell most from `words` to `mixed`, with its text and where its answer stands."""
+    """Describe the query whose NDCG fell most from `words` to `mixed`, and the rank of its answer."""
     queries = pq.ParquetDataset(folder / "queries").read(["run", "query_id", "ndcg"]).to_pylist()
     values = {(row["run"], row["query_id"]): row["ndcg"] for row in queries}
     change = {query: value - values["words", query] for (run, query), value in values.items() if run == "mixed"}
-    query = min(change, key=lambda one: (change[one], one))
-    asked = next(one for one in docs if one.name == query)
-    found = []
+    query = min(change, key=lambda candidate: (change[candidate], candidate))
+    doc = next(candidate for candidate in docs if candidate.name == query)
+    parts = []
     for ranker in ("words", "mixed"):
-        its = [row["item_id"] for row in runs.to_pylist() if (row["ranker"], row["query_id"]) == (ranker, query)]
-        place = f"on rank {its.index(query) + 1}" if query in its else "not listed"
-        found.append(f"{ranker} has {query} {place}, first {its[0]}")
+        items = [row["item_id"] for row in runs.to_pylist() if (row["ranker"], row["query_id"]) == (ranker, query)]
+        place = f"on rank {items.index(query) + 1}" if query in items else "not listed"
+        parts.append(f"{ranker} has {query} {place}, first {items[0]}")
     lost = f"{values['words', query]:.2f} to {values['mixed', query]:.2f}"
-    return f"The query that lost most, {lost}: {asked.first!r}\n  {'; '.join(found)}"
+    return f"The query that lost most, {lost}: {doc.first!r}\n  {'; '.join(parts)}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -186,7 +189,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     explain("Now real text, ranked twice ...")
     docs = docstrings()
     queries: IntArray = np.arange(0, len(docs), EVERY)
-    runs = run_table(docs, queries, scores([one.rest for one in docs], [docs[at].first for at in queries.tolist()]))
+    runs = run_table(
+        docs, queries, scores([doc.rest for doc in docs], [docs[index].first for index in queries.tolist()])
+    )
     explain(
         f"{len(docs):,} passages of the documentation of Python's standard library. {len(queries)} queries: first\n"
         "paragraphs of docstrings, answered by what follows. Queries and grades come from that structure: 3 the\n"

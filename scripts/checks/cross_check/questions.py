@@ -34,7 +34,7 @@ ONE_ORDER = ("item_asc", "item_desc", "input_order")
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What is true of a query in all tables."""
+    """Facts about a query that are the same in all tables."""
 
     country: str | None
     device: int
@@ -43,12 +43,12 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of which rows, and the folder in which tables of these rows may be written."""
+    """Rows, the evaluation that is requested of them, and a folder for tables of these rows."""
 
     seed: int
     folder: Path
     per_query: bool
-    """Whether it is about queries, not means."""
+    """True if the question is about queries, not means."""
     runs: Mapping[str, list[oracle.Row]]
     queries: Mapping[str, Query]
     choices: oracle.Choices
@@ -62,54 +62,54 @@ class Question:
 
     @property
     def convention(self) -> str:
-        """The choices as the text of a convention."""
+        """Text of the convention that has these choices."""
         named = {name: getattr(self.choices, name) for name in (*oracle.ALLOWED, "gain", "discount")}
         named["pad_to_k"] = "off" if self.choices.pad_to_k is None else self.choices.pad_to_k
         return "default;" + ";".join(f"{name}={value}" for name, value in named.items())
 
     @property
     def has_order(self) -> bool:
-        """Whether the order of tied items is known, so that rows have ranks."""
+        """Check whether the order of tied items is fixed, so that rows have ranks."""
         return self.choices.ties in ONE_ORDER
 
     @property
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `evaluate` that all routes share."""
-        found: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "metrics": list(self.metrics),
             "convention": self.convention,
             "segments": list(self.segments),
             "on_invalid": self.on_invalid,
             "check_duplicates": self.check,
         }
-        return found | {"weight": "w"} if self.is_weighted else found
+        return arguments | {"weight": "w"} if self.is_weighted else arguments
 
     @property
     def flags(self) -> list[str]:
-        """The same as arguments of `mean-ndcg`."""
-        found = ["--metrics", ",".join(self.metrics), "--convention", self.convention]
-        found += ["--on-invalid", self.on_invalid]
+        """Arguments of `mean-ndcg` with the same meaning as `options`."""
+        words = ["--metrics", ",".join(self.metrics), "--convention", self.convention]
+        words += ["--on-invalid", self.on_invalid]
         if self.on_invalid == "reject":
-            found += ["--rejects", str(self.folder / "rejects")]
+            words += ["--rejects", str(self.folder / "rejects")]
         if self.segments:
-            found += ["--segment-cols", ",".join(self.segments)]
-        return [*found, "--weight-col", "w"] if self.is_weighted else found
+            words += ["--segment-cols", ",".join(self.segments)]
+        return [*words, "--weight-col", "w"] if self.is_weighted else words
 
     @cached_property
     def long(self) -> pa.Table:
-        """One table of all runs: items that a run did not retrieve have no score."""
-        rows = [(run, row) for run, its in self.runs.items() for row in its]
+        """Long table of all runs; items that a run did not retrieve have a null score."""
+        rows = [(run, row) for run, run_rows in self.runs.items() for row in run_rows]
         return self._table(rows, ("ranker", "query_id", "item_id", "score", "relevance", "position"))
 
     @cached_property
     def retrieved(self) -> pa.Table:
-        """What the runs retrieved, without relevances."""
-        rows = [(run, row) for run, its in self.runs.items() for row in its if row.score is not None]
+        """Retrieved items of the runs, without relevances."""
+        rows = [(run, row) for run, run_rows in self.runs.items() for row in run_rows if row.score is not None]
         return self._table(rows, ("ranker", "query_id", "item_id", "score", "position"))
 
     @cached_property
     def judgments(self) -> pa.Table:
-        """What is judged; the same for all runs."""
+        """Judged items; the same for all runs."""
         return self._table(
             [("", row) for row in next(iter(self.runs.values())) if row.relevance is not None],
             ("query_id", "item_id", "relevance"),
@@ -117,11 +117,11 @@ class Question:
 
     @cached_property
     def ranked(self) -> pa.Table:
-        """The long table with the rank that the definition gives to each item."""
+        """Long table with the rank of each item by the definition."""
         ranks = {
             (run, row.query, row.item): rank
-            for run, its in self.runs.items()
-            for query in oracle.rows_by_query(its).values()
+            for run, run_rows in self.runs.items()
+            for query in oracle.rows_by_query(run_rows).values()
             for rank, row in enumerate(in_rank_order(query, self.choices), start=1)
         }
         keys = zip(*(self.long[name].to_pylist() for name in ("ranker", "query_id", "item_id")), strict=True)
@@ -129,29 +129,31 @@ class Question:
 
     @cached_property
     def ranked_run(self) -> pa.Table:
-        """What the runs retrieved, with ranks and without relevances."""
+        """Retrieved items of the runs, with ranks and without relevances."""
         return self.ranked.filter(self.ranked["score"].is_valid()).drop_columns(["relevance"])
 
     @cached_property
     def arrays(self) -> pa.Table:
-        """One row per run and query: relevances in rank order, and all judged ones."""
+        """Arrays, one row per run and query: relevances in rank order, and all judged relevances."""
         columns: dict[str, list[Any]] = {name: [] for name in ("ranker", "query_id", "ranked", "judged")}
-        for run, its in self.runs.items():
-            for query, rows in oracle.rows_by_query(its).items():
+        for run, values in self.runs.items():
+            for query, rows in oracle.rows_by_query(values).items():
                 columns["ranker"].append(run)
                 columns["query_id"].append(query)
                 columns["ranked"].append([row.relevance for row in in_rank_order(rows, self.choices)])
                 columns["judged"].append([row.relevance for row in rows if row.relevance is not None])
         lists = pa.list_(pa.float64())
-        table = pa.table({name: pa.array(its, lists if name[-2:] == "ed" else None) for name, its in columns.items()})
+        table = pa.table(
+            {name: pa.array(values, lists if name[-2:] == "ed" else None) for name, values in columns.items()}
+        )
         return self._with_facts(table)
 
     @cached_property
     def lists(self) -> pa.Table:
-        """One row per run and query: items with scores, items in rank order, and judged items with grades."""
+        """Lists, one row per run and query: items with scores, items in rank order, and judged items with grades."""
         columns: dict[str, list[Any]] = {name: [] for name in ("ranker", "query_id", "scored", "in_order", "judged")}
-        for run, its in self.runs.items():
-            for query, rows in oracle.rows_by_query(its).items():
+        for run, values in self.runs.items():
+            for query, rows in oracle.rows_by_query(values).items():
                 scored = [{"item_id": row.item, "score": row.score} for row in rows if row.score is not None]
                 judged = [{"id": row.item, "relevance": row.relevance} for row in rows if row.relevance is not None]
                 in_order = [row.item for row in in_rank_order(rows, self.choices)] if self.has_order else []
@@ -164,22 +166,24 @@ class Question:
             "in_order": pa.list_(item),
             "judged": pa.list_(pa.struct({"id": item, "relevance": number})),
         }
-        return self._with_facts(pa.table({name: pa.array(its, kinds.get(name)) for name, its in columns.items()}))
+        return self._with_facts(
+            pa.table({name: pa.array(values, kinds.get(name)) for name, values in columns.items()})
+        )
 
     @cached_property
     def wide(self) -> pa.Table:
-        """One row per query and item, with a score column for each run."""
+        """Wide table, one row per query and item, with a score column for each run."""
         first, second = self.runs.values()
         scores = {(row.query, row.item): row.score for row in second}
         table = self._table([("", row) for row in first], ("query_id", "item_id", "score", "relevance", "position"))
         other = [scores.get((row.query, row.item)) for row in first]
         other += [None] * (table.num_rows - len(other))
-        return table.rename_columns([RUNS[0] if one == "score" else one for one in table.column_names]).append_column(
-            RUNS[1], pa.array(other, pa.float64())
-        )
+        return table.rename_columns(
+            [RUNS[0] if column == "score" else column for column in table.column_names]
+        ).append_column(RUNS[1], pa.array(other, pa.float64()))
 
     def _table(self, rows: Sequence[tuple[str, oracle.Row]], names: Sequence[str]) -> pa.Table:
-        """Rows with these columns and the facts about their queries; tables with scores have the bad row, too."""
+        """Build a table of these columns and the facts about queries; tables with scores get the bad row."""
         cells = {
             "ranker": pa.array([run for run, _ in rows], pa.string()),
             "query_id": pa.array([row.query for _, row in rows], pa.string()),
@@ -197,11 +201,11 @@ class Question:
         return pa.concat_tables([table, pa.Table.from_pylist([{**good, **new}], schema=table.schema)])
 
     def _with_facts(self, table: pa.Table) -> pa.Table:
-        its = [self.queries[query] for query in table["query_id"].to_pylist()]
+        queries = [self.queries[query] for query in table["query_id"].to_pylist()]
         return (
-            table.append_column("country", pa.array([one.country for one in its], pa.string()))
-            .append_column("device", pa.array([one.device for one in its], pa.int32()))
-            .append_column("w", pa.array([one.weight for one in its], pa.float64()))
+            table.append_column("country", pa.array([fact.country for fact in queries], pa.string()))
+            .append_column("device", pa.array([fact.device for fact in queries], pa.int32()))
+            .append_column("w", pa.array([fact.weight for fact in queries], pa.float64()))
         )
 
     def write(self, name: str, table: pa.Table, *, by_query: bool = False) -> str:
@@ -213,8 +217,8 @@ class Question:
             order = draw.sample(range(table.num_rows), table.num_rows)
             rows = table.sort_by("query_id") if by_query else table.take(order)
             middle = draw.randint(0, rows.num_rows)
-            for number, part in enumerate((rows.slice(0, middle), rows.slice(middle))):
-                pq.write_table(part, path / f"{number}.parquet", row_group_size=draw.choice((3, 17, 1000)))
+            for number, file_rows in enumerate((rows.slice(0, middle), rows.slice(middle))):
+                pq.write_table(file_rows, path / f"{number}.parquet", row_group_size=draw.choice((3, 17, 1000)))
         return str(path)
 
 
@@ -262,7 +266,7 @@ def question_of(seed: int, folder: Path, *, per_query: bool = False) -> Question
 
 
 def _rescored(row: oracle.Row, draw: random.Random) -> oracle.Row:
-    """The item as another run has it: with another score, or not retrieved if it is judged."""
+    """Return the item as another run ranks it: with another score, or not retrieved if it is judged."""
     if row.relevance is not None and draw.random() < 0.3:
         return replace(row, score=None)
     return row if row.score is None else replace(row, score=draw.choice((row.score, 0.0, 0.5, 7.0)))
@@ -274,8 +278,8 @@ def _with_repeats(rows: Sequence[oracle.Row], draw: random.Random) -> list[oracl
         replace(row, relevance=draw.choice((0.0, 1.0, 2.0)), score=draw.choice((row.score, 0.5)))
         for row in draw.sample(list(rows), len(rows) // 6)
     ]
-    found = [replace(row, position=row.position // 4) for row in [*rows, *again]]
-    return draw.sample(found, len(found))
+    all_rows = [replace(row, position=row.position // 4) for row in [*rows, *again]]
+    return draw.sample(all_rows, len(all_rows))
 
 
 def _choices(draw: random.Random, *, everything: bool) -> oracle.Choices:

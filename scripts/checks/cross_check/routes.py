@@ -56,23 +56,23 @@ ROWS = ("n_rows", "n_left_out")
 
 
 class RefusedError(Exception):
-    """The reasons for which a route refuses a question."""
+    """Refusal of a question by a route, with the reasons."""
 
 
 @dataclass
 class Asked:
-    """A question in a session, and what several routes share."""
+    """A question in a session, with the evaluations that several routes share."""
 
     spark: SparkSession
     question: Question
     engine: str = "spark"
 
     def frame(self, name: str) -> Any:
-        """One of the tables of the question where the engine takes it: a DataFrame that Spark holds, or of Arrow."""
+        """Return a table of the question for the engine: a cached DataFrame, or an Arrow table."""
         return self.given(getattr(self.question, name))
 
     def given(self, table: pa.Table) -> Any:
-        """A table where the engine takes it."""
+        """Convert a table for the engine."""
         return table if self.engine == "local" else self.spark.createDataFrame(table)
 
     def evaluation(self, data: Any, judgments: Any = None, **options: Any) -> Any:
@@ -81,12 +81,12 @@ class Asked:
         return ndcg_spark.evaluate(data, judgments=judgments, **options)
 
     def answer(self, evaluation: Any) -> Answer:
-        """What the question asks of an evaluation."""
+        """Extract the answer to the question from an evaluation."""
         return of_queries(evaluation.per_query) if self.question.per_query else means(evaluation.summary)
 
     @cached_property
     def plain(self) -> Any:
-        """The evaluation that other routes start from."""
+        """Evaluation that other routes start from."""
         return self.evaluation(self.frame("long"), **LONG)
 
     @cached_property
@@ -103,7 +103,7 @@ class Asked:
 
     @cached_property
     def job(self) -> Mapping[str, Any]:
-        """The JSON of the nightly job, which also writes `metrics` and `per_query`."""
+        """JSON of the nightly job, which also writes `metrics` and `per_query`."""
         folder = self.question.folder
         path = self.question.write("long", self.question.long)
         return run_job(
@@ -113,7 +113,7 @@ class Asked:
         )
 
     def written(self, name: str) -> DataFrame:
-        """A table that the job wrote."""
+        """Read a table that the job wrote."""
         _ = self.job
         return self.spark.read.parquet(str(self.question.folder / name))
 
@@ -132,7 +132,7 @@ LONG: Mapping[str, Any] = {"run": "ranker", "null_score": "unretrieved"}
 
 
 def means(rows: Iterable[Any] | DataFrame | pa.Table) -> Answer:
-    """Rows of a summary as an answer."""
+    """Convert rows of a summary to an answer."""
     return {
         (row["run"], row["segment_by"], row["segment"], row["metric"], row["k"]): row["value"]
         for row in rows_in(rows)
@@ -148,11 +148,11 @@ def of_queries(rows: DataFrame | pa.Table) -> Answer:
     }
 
 
-def rows_in(found: Iterable[Any] | DataFrame | pa.Table) -> Iterable[Any]:
-    """Rows of a table of either engine."""
-    if isinstance(found, pa.Table):
-        return found.to_pylist()
-    return found.collect() if isinstance(found, DataFrame) else found
+def rows_in(table: Iterable[Any] | DataFrame | pa.Table) -> Iterable[Any]:
+    """Return the rows of a table of either engine."""
+    if isinstance(table, pa.Table):
+        return table.to_pylist()
+    return table.collect() if isinstance(table, DataFrame) else table
 
 
 # ---------------------------------------------------------------------------------------------------- evaluate
@@ -160,7 +160,7 @@ def rows_in(found: Iterable[Any] | DataFrame | pa.Table) -> Iterable[Any]:
 
 @dataclass(frozen=True)
 class Form:
-    """A table that holds the rows, and the options by which it is understood."""
+    """Table form of the rows, and the options that read it."""
 
     table: str
     ways: tuple[str, ...]
@@ -174,29 +174,29 @@ class Form:
     """Columns of the table that it does not have."""
 
 
-def evaluate_form(asked: Asked, form: Form, way: str) -> Answer:
+def evaluate_form(context: Asked, form: Form, source: str) -> Answer:
     """Evaluate the rows in one of their forms, by one of the ways."""
-    table = getattr(asked.question, form.table).drop_columns(list(form.without))
+    table = getattr(context.question, form.table).drop_columns(list(form.without))
     if not form.alone:
-        return asked.answer(evaluation_of(asked, form, way, table, form.table))
+        return context.answer(evaluation_of(context, form, source, table, form.table))
     answer: Answer = {}
-    for number, run in enumerate(asked.question.runs):
+    for number, run in enumerate(context.question.runs):
         rows = table.filter(pc.equal(table["ranker"], run)).drop_columns(["ranker"])
-        values = asked.answer(evaluation_of(asked, form, way, rows, f"{form.table}-{number}"))
+        values = context.answer(evaluation_of(context, form, source, rows, f"{form.table}-{number}"))
         answer |= {(run, *key[1:]): value for key, value in values.items()}
     return answer
 
 
-def evaluation_of(asked: Asked, form: Form, way: str, table: pa.Table, name: str) -> Any:
+def evaluation_of(context: Asked, form: Form, source: str, table: pa.Table, name: str) -> Any:
     """Evaluate one table."""
-    options = {**form.options, **WAYS[way]}
-    if asked.question.choices.ties == "input_order" and "rank" not in options:
+    options = {**form.options, **WAYS[source]}
+    if context.question.choices.ties == "input_order" and "rank" not in options:
         options["order"] = "position"
-    data = asked.given(table)
-    if "files" in way:
-        by_query = "sorted" in way
-        data = asked.question.write(f"{name}-sorted" if by_query else name, table, by_query=by_query)
-    return asked.evaluation(data, asked.frame("judgments") if form.judged else None, **options)
+    data = context.given(table)
+    if "files" in source:
+        by_query = "sorted" in source
+        data = context.question.write(f"{name}-sorted" if by_query else name, table, by_query=by_query)
+    return context.evaluation(data, context.frame("judgments") if form.judged else None, **options)
 
 
 WAYS: Mapping[str, Mapping[str, Any]] = {
@@ -214,113 +214,119 @@ ON_SPARK = ("table", "window", "files by workers", "files by Spark", "sorted fil
 LOCAL = ("local table", "local files", "local sorted files")
 
 
-def catalog_table(asked: Asked) -> Answer:
-    name = f"routes_{asked.question.seed}"
-    asked.frame("long").write.mode("overwrite").saveAsTable(name)
+def catalog_table(context: Asked) -> Answer:
+    name = f"routes_{context.question.seed}"
+    context.frame("long").write.mode("overwrite").saveAsTable(name)
     try:
-        return asked.answer(asked.evaluation(asked.spark.table(name), **LONG))
+        return context.answer(context.evaluation(context.spark.table(name), **LONG))
     finally:
-        asked.spark.sql(f"DROP TABLE {name}")
+        context.spark.sql(f"DROP TABLE {name}")
 
 
-def definition(asked: Asked) -> Answer:
+def definition(context: Asked) -> Answer:
     """Loops in Python that a reader can check."""
-    question, answer = asked.question, {}
-    cutoffs = [parts_of(one)[1] for one in question.metrics if one.startswith("ndcg")]
+    question, answer = context.question, {}
+    cutoffs = [parts_of(metric)[1] for metric in question.metrics if metric.startswith("ndcg")]
     for run, rows in question.runs.items():
         results = oracle.evaluate(rows, question.choices, cutoffs)
         if question.per_query:
             for (query, k), result in results.items():
                 answer |= {(run, str(query), name, k): getattr(result, name) for name in (*VALUES, *FACTS)}
         else:
-            counted = {key: one for key, one in results.items() if one.ndcg is not None}  # in the mean of any metric
-            found = {(name, k): oracle.mean(counted, k, name) for name in VALUES for k in cutoffs}
-            answer |= {(run, "", "", name, k): value for (name, k), value in found.items() if value is not None}
+            counted = {
+                key: metric for key, metric in results.items() if metric.ndcg is not None
+            }  # in the mean of any metric
+            means_by_metric = {(name, k): oracle.mean(counted, k, name) for name in VALUES for k in cutoffs}
+            answer |= {
+                (run, "", "", name, k): value for (name, k), value in means_by_metric.items() if value is not None
+            }
     return answer
 
 
 # -------------------------------------------------------------------------------------------------------- jobs
 
 
-def job_json(asked: Asked) -> Answer:
-    return means(asked.job["metrics"])
+def job_json(context: Asked) -> Answer:
+    return means(context.job["metrics"])
 
 
-def job_metric_table(asked: Asked) -> Answer:
-    return means(asked.written("metrics").collect())
+def job_metric_table(context: Asked) -> Answer:
+    return means(context.written("metrics").collect())
 
 
-def job_of_csv(asked: Asked) -> Answer:
+def job_of_csv(context: Asked) -> Answer:
     """Text of which the job makes numbers."""
-    path = asked.question.folder / "long.csv"
-    pyarrow.csv.write_csv(asked.question.long, path)
-    found = run_job(
+    path = context.question.folder / "long.csv"
+    pyarrow.csv.write_csv(context.question.long, path)
+    ended = run_job(
         *("mean-ndcg", "--input", path, "--run-col", "ranker", "--null-score", "unretrieved", "--json", "-"),
-        *asked.question.flags,
+        *context.question.flags,
     )
-    return means(found["metrics"])
+    return means(ended["metrics"])
 
 
-def job_of_query(asked: Asked) -> Answer:
-    """A SQL query and a judgments table."""
-    asked.frame("retrieved").createOrReplaceTempView("retrieved")
-    asked.frame("judgments").createOrReplaceTempView("judgments")
-    found = run_job(
+def job_of_query(context: Asked) -> Answer:
+    """Run the job on a SQL query and a judgments table."""
+    context.frame("retrieved").createOrReplaceTempView("retrieved")
+    context.frame("judgments").createOrReplaceTempView("judgments")
+    ended = run_job(
         *("mean-ndcg", "--input", "SELECT * FROM retrieved", "--judgments", "judgments", "--run-col", "ranker"),
-        *("--dataset", "routes", "--json", "-", *asked.question.flags),
+        *("--dataset", "routes", "--json", "-", *context.question.flags),
     )
-    return means(found["metrics"])
+    return means(ended["metrics"])
 
 
-def report_page(asked: Asked) -> Answer:
-    """The means in the contents of a report, which the page rounds."""
-    found = ndcg_spark.report(asked.written("metrics"), runs=RUNS, metric=asked.question.metrics[0])
-    name, k = parts_of(asked.question.metrics[0])
-    return {(one.mean.run, "", "", name, k): one.mean.value for one in found.contents.standings}
+def report_page(context: Asked) -> Answer:
+    """Return the means in the contents of a report, before the page rounds them."""
+    page = ndcg_spark.report(context.written("metrics"), runs=RUNS, metric=context.question.metrics[0])
+    name, k = parts_of(context.question.metrics[0])
+    return {(standing.mean.run, "", "", name, k): standing.mean.value for standing in page.contents.standings}
 
 
-def roll_up_of_one_night(asked: Asked) -> Answer:
-    rows = roll_up(asked.written("metrics")).where("period = 'month'").collect()
+def roll_up_of_one_night(context: Asked) -> Answer:
+    rows = roll_up(context.written("metrics")).where("period = 'month'").collect()
     return means(rows)
 
 
 # --------------------------------------------------------------------------------------------- from what is stored
 
 
-def splits_merged(asked: Asked) -> Answer:
-    """Queries dealt into three parts by chance; each is summarized by itself."""
-    draw = random.Random(asked.question.seed)
-    part = F.pmod(F.xxhash64(F.col("query_id"), F.lit(draw.random())), F.lit(3))
-    its = [summarize(asked.per_query.where(part == number), asked.plain.settings) for number in range(3)]
-    return means(ndcg_spark.merge_summaries(reduce(DataFrame.unionByName, its)).collect())
+def splits_merged(context: Asked) -> Answer:
+    """Split queries at random into three parts, summarize each, and merge the summaries."""
+    draw = random.Random(context.question.seed)
+    split = F.pmod(F.xxhash64(F.col("query_id"), F.lit(draw.random())), F.lit(3))
+    summaries = [summarize(context.per_query.where(split == number), context.plain.settings) for number in range(3)]
+    return means(ndcg_spark.merge_summaries(reduce(DataFrame.unionByName, summaries)).collect())
 
 
-def sums_of_queries(asked: Asked) -> Answer:
+def sums_of_queries(context: Asked) -> Answer:
     """Means of the per-query table, by `math.fsum`; by fractions where queries have weights."""
-    return means_of_queries(asked.per_query, asked.question)
+    return means_of_queries(context.per_query, context.question)
 
 
-def sums_of_stored_queries(asked: Asked) -> Answer:
-    return means_of_queries(asked.written("per_query"), asked.question)
+def sums_of_stored_queries(context: Asked) -> Answer:
+    return means_of_queries(context.written("per_query"), context.question)
 
 
 def means_of_queries(table: DataFrame, question: Question) -> Answer:
     values: dict[Key, list[tuple[float, float]]] = {}
-    columns = {str(parse_metric(one)[0]): parse_metric(one)[0].column for one in question.metrics}
+    columns = {
+        str(parse_metric(metric_text)[0]): parse_metric(metric_text)[0].column for metric_text in question.metrics
+    }
     columns |= {"dcg": "dcg", "idcg": "idcg"}
-    asked_for = {parts_of(one) for one in question.metrics}
-    asked_for |= {(name, k) for metric, k in asked_for if metric == "ndcg" for name in ("dcg", "idcg")}
+    requested = {parts_of(metric_text) for metric_text in question.metrics}
+    requested |= {(name, k) for metric, k in requested if metric == "ndcg" for name in ("dcg", "idcg")}
     for row in table.collect():
         if row["ndcg"] is None:  # which queries count is decided for all metrics alike
             continue
-        for metric, k in asked_for:
+        for metric, k in requested:
             value = row[columns[metric]]
             if k != row["k"] or value is None:
                 continue
             for segment_by, segment in groups_of(row, question.segments):
                 weight = row["weight"] if question.is_weighted else 1.0
                 values.setdefault((row["run"], segment_by, segment, metric, k), []).append((value, weight))
-    return {key: mean_of(its, weighted=question.is_weighted) for key, its in values.items()}
+    return {key: mean_of(query_values, weighted=question.is_weighted) for key, query_values in values.items()}
 
 
 def mean_of(values: list[tuple[float, float]], *, weighted: bool) -> float | None:
@@ -332,31 +338,34 @@ def mean_of(values: list[tuple[float, float]], *, weighted: bool) -> float | Non
 
 def groups_of(row: Any, segments: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     yield "", ""
-    for one in segments:
-        names = one.split("+")
-        its = [row[name] for name in names]
-        text = [value if value is None else str(value) for value in its]
-        yield one, text[0] if len(names) == 1 else json.dumps(text, ensure_ascii=False, separators=(",", ":"))
+    for segment_columns in segments:
+        names = segment_columns.split("+")
+        segment_values = [row[name] for name in names]
+        text = [value if value is None else str(value) for value in segment_values]
+        yield (
+            segment_columns,
+            text[0] if len(names) == 1 else json.dumps(text, ensure_ascii=False, separators=(",", ":")),
+        )
 
 
-def compared(asked: Asked) -> Answer:
-    return both_sides(ndcg_spark.compare(asked.plain, baseline=RUNS[0]).summary, asked.question)
+def compared(context: Asked) -> Answer:
+    return both_sides(ndcg_spark.compare(context.plain, baseline=RUNS[0]).summary, context.question)
 
 
-def compared_by_tables(asked: Asked) -> Answer:
-    table = asked.written("per_query") if asked.engine == "spark" else asked.plain.per_query_table
-    weight = {"weight": "weight"} if asked.question.is_weighted else {}
-    found = ndcg_spark.compare(
-        table, baseline=RUNS[0], segments=asked.question.segments,
-        metrics=list(asked.question.metrics), convention=asked.question.convention, **weight,
+def compared_by_tables(context: Asked) -> Answer:
+    table = context.written("per_query") if context.engine == "spark" else context.plain.per_query_table
+    weight = {"weight": "weight"} if context.question.is_weighted else {}
+    comparison = ndcg_spark.compare(
+        table, baseline=RUNS[0], segments=context.question.segments,
+        metrics=list(context.question.metrics), convention=context.question.convention, **weight,
     ).summary  # fmt: skip
-    return both_sides(found, asked.question)
+    return both_sides(comparison, context.question)
 
 
-def both_sides(found: DataFrame | pa.Table, question: Question) -> Answer:
+def both_sides(comparison: DataFrame | pa.Table, question: Question) -> Answer:
     """Values of both runs, where each query is in both: otherwise the means are of other queries."""
     answer: Answer = {}
-    for row in rows_in(found):
+    for row in rows_in(comparison):
         if row["n_only_run"] or row["n_only_baseline"] or row["n_skipped"]:
             continue
         key = (row["segment_by"], row["segment"], row["metric"], row["k"])
@@ -365,59 +374,59 @@ def both_sides(found: DataFrame | pa.Table, question: Question) -> Answer:
     return answer
 
 
-def ml_evaluator(asked: Asked) -> Answer:
+def ml_evaluator(context: Asked) -> Answer:
     """`NdcgEvaluator`, one run and one metric at a time."""
-    name, k = parts_of(asked.question.metrics[0])
+    name, k = parts_of(context.question.metrics[0])
     evaluator = NdcgEvaluator(
-        predictionCol="score", labelCol="relevance", metricName=asked.question.metrics[0],
-        convention=asked.question.convention, missingPrediction="unretrieved",
+        predictionCol="score", labelCol="relevance", metricName=context.question.metrics[0],
+        convention=context.question.convention, missingPrediction="unretrieved",
     )  # fmt: skip
     return {
-        (run, "", "", name, k): evaluator.evaluate(asked.frame("long").where(F.col("ranker") == run))
-        for run in asked.question.runs
+        (run, "", "", name, k): evaluator.evaluate(context.frame("long").where(F.col("ranker") == run))
+        for run in context.question.runs
     }
 
 
-def explained(asked: Asked) -> Answer:
-    """The first value of `explain_difference`, at one cutoff."""
-    name, k = parts_of(asked.question.metrics[0])
-    options = {key: value for key, value in asked.question.options.items() if key not in ("metrics", "segments")}
-    found = ndcg_spark.explain_difference(
-        asked.frame("long"), options.pop("convention"), "sklearn", k="all" if k is None else k, **LONG, **options
+def explained(context: Asked) -> Answer:
+    """Return the first value of `explain_difference`, at one cutoff."""
+    name, k = parts_of(context.question.metrics[0])
+    options = {key: value for key, value in context.question.options.items() if key not in ("metrics", "segments")}
+    explanation = ndcg_spark.explain_difference(
+        context.frame("long"), options.pop("convention"), "sklearn", k="all" if k is None else k, **LONG, **options
     )
-    return {(row["run"], "", "", name, k): row["value"] for row in found.steps.where("step = 0").collect()}
+    return {(row["run"], "", "", name, k): row["value"] for row in explanation.steps.where("step = 0").collect()}
 
 
-def aggregates(asked: Asked) -> Answer:
+def aggregates(context: Asked) -> Answer:
     """`ndcg_spark.functions` in `groupBy(...).agg(...)`; which queries count is decided here, as users would."""
-    choices = asked.question.choices
+    choices = context.question.choices
     score, relevance = F.col("score"), F.col("relevance")
     if choices.unjudged == "condensed":
         score = F.when(relevance.isNotNull(), score)
-    its = F.when(score.isNotNull(), relevance) if choices.ideal == "retrieved" else relevance
+    ideal = F.when(score.isNotNull(), relevance) if choices.ideal == "retrieved" else relevance
 
     def value(name: str, k: int | str, options: Mapping[str, Any]) -> Column:
         made = getattr(functions, f"{name}_at")
-        return made(score, its if name == "ndcg" else relevance, k=k, ties=choices.ties, **options)
+        return made(score, ideal if name == "ndcg" else relevance, k=k, ties=choices.ties, **options)
 
-    return means_of_functions(asked, asked.frame("long").groupBy("ranker", "query_id"), value)
+    return means_of_functions(context, context.frame("long").groupBy("ranker", "query_id"), value)
 
 
-def array_functions(asked: Asked) -> Answer:
+def array_functions(context: Asked) -> Answer:
     """`ndcg_spark.functions` of arrays of relevances in rank order."""
-    choices = asked.question.choices
+    choices = context.question.choices
     ranked = F.filter("ranked", lambda one: one.isNotNull()) if choices.unjudged == "condensed" else F.col("ranked")
 
     def value(name: str, k: int | str, options: Mapping[str, Any]) -> Column:
         made = getattr(functions, name)
         if name not in ("ndcg", "recall", "average_precision"):
             return F.first(made(ranked, k=k, **options))
-        its = F.filter("ranked", lambda one: one.isNotNull()) if choices.ideal == "retrieved" else F.col("judged")
-        return F.first(made(ranked, its if name == "ndcg" else F.col("judged"), k=k, **options))
+        ideal = F.filter("ranked", lambda one: one.isNotNull()) if choices.ideal == "retrieved" else F.col("judged")
+        return F.first(made(ranked, ideal if name == "ndcg" else F.col("judged"), k=k, **options))
 
-    table = asked.frame("arrays").withColumn("relevance", F.get("judged", F.lit(0)))
+    table = context.frame("arrays").withColumn("relevance", F.get("judged", F.lit(0)))
     table = table.withColumn("score", F.when(F.size("ranked") > 0, 1.0))
-    return means_of_functions(asked, table.groupBy("ranker", "query_id"), value)
+    return means_of_functions(context, table.groupBy("ranker", "query_id"), value)
 
 
 NAMED = {"ap": "average_precision", "rr": "reciprocal_rank", "p": "precision", "r": "recall"}
@@ -425,33 +434,35 @@ NAMED = {"ap": "average_precision", "rr": "reciprocal_rank", "p": "precision", "
 
 
 def means_of_functions(
-    asked: Asked, groups: Any, value: Callable[[str, int | str, Mapping[str, Any]], Column]
+    context: Asked, groups: Any, value: Callable[[str, int | str, Mapping[str, Any]], Column]
 ) -> Answer:
     """Means over the values of queries; `score` and `relevance` of a group tell what it has."""
-    choices, columns = asked.question.choices, {}
-    for one in asked.question.metrics:
-        metric, at = parse_metric(one)
+    choices, columns = context.question.choices, {}
+    for metric_text in context.question.metrics:
+        metric, cutoff = parse_metric(metric_text)
         options: dict[str, Any] = {"gain": choices.gain, "no_relevant": "skip"}
         if metric.name == "ndcg" and choices.no_relevant != "skip":  # else DCG, too, is left out where NDCG is
-            columns["dcg", parts_of(one)[1]] = value("dcg", at or "all", {"gain": choices.gain})
+            columns["dcg", parts_of(metric_text)[1]] = value("dcg", cutoff or "all", {"gain": choices.gain})
         if metric.name in NAMED:
             options = {"rel": metric.rel}  # type: ignore[attr-defined]  # those that are named have it
         if metric.name in ("ndcg", *NAMED):
-            columns[parts_of(one)] = value(NAMED.get(metric.name, metric.name), at or "all", options)
-    named = {f"m{at}": key for at, key in enumerate(columns)}
+            columns[parts_of(metric_text)] = value(NAMED.get(metric.name, metric.name), cutoff or "all", options)
+    named = {f"m{cutoff}": key for cutoff, key in enumerate(columns)}
     counts = [F.count("relevance").alias("n_judged"), F.count("score").alias("n_items")]
-    rows = groups.agg(*counts, *[column.alias(f"m{at}") for at, column in enumerate(columns.values())]).collect()
+    rows = groups.agg(
+        *counts, *[column.alias(f"m{cutoff}") for cutoff, column in enumerate(columns.values())]
+    ).collect()
     values: dict[Key, list[float]] = {}
     for row in rows:
         for name, (metric, k) in named.items():
-            found = value_of(row, name, metric, choices)
-            if found is not None:
-                values.setdefault((row["ranker"], "", "", metric, k), []).append(found)
-    return {key: math.fsum(its) / len(its) for key, its in values.items()}
+            query_value = value_of(row, name, metric, choices)
+            if query_value is not None:
+                values.setdefault((row["ranker"], "", "", metric, k), []).append(query_value)
+    return {key: math.fsum(query_values) / len(query_values) for key, query_values in values.items()}
 
 
 def value_of(row: Any, name: str, metric: str, choices: Choices) -> float | None:
-    """What a query counts in the mean; None for nothing."""
+    """Return the value of a query in the mean; None if it does not count."""
     if row["n_judged"] == 0 or row["n_items"] == 0:
         rule = choices.unjudged_query if row["n_judged"] == 0 else choices.missing_query
         return 0.0 if rule == "zero" else None
@@ -460,9 +471,9 @@ def value_of(row: Any, name: str, metric: str, choices: Choices) -> float | None
 
 
 def parts_of(metric: str) -> tuple[str, int | None]:
-    """`ndcg@10` as its name and cutoff."""
-    one, at = parse_metric(metric)
-    return str(one), None if at in (None, "all") else int(at)
+    """Split `ndcg@10` into its name and cutoff."""
+    parsed, cutoff = parse_metric(metric)
+    return str(parsed), None if cutoff in (None, "all") else int(cutoff)
 
 
 # ------------------------------------------------------------------------------------------------------ routes
@@ -493,7 +504,7 @@ def by_spark_alone(question: Question) -> str | None:
 
 
 def text_items(question: Question) -> str | None:
-    is_text = all(isinstance(row.item, str) for its in question.runs.values() for row in its)
+    is_text = all(isinstance(row.item, str) for rows in question.runs.values() for row in rows)
     return None if is_text else "items of csv are text, which sorts otherwise than numbers"
 
 
@@ -515,7 +526,7 @@ def takes_nan_as_no_prediction(question: Question) -> str | None:
 
 def skips_queries(question: Question) -> str | None:
     """With `no_relevant=skip` other metrics leave out the queries that NDCG leaves out."""
-    alone = all(one.startswith("ndcg") for one in question.metrics)
+    alone = all(metric.startswith("ndcg") for metric in question.metrics)
     return None if alone or question.choices.no_relevant != "skip" else "other metrics keep queries that NDCG skips"
 
 
@@ -527,7 +538,7 @@ def groups_ties(question: Question) -> str | None:
 
 @dataclass(frozen=True)
 class Route:
-    """A way to an answer."""
+    """One way to compute an answer."""
 
     name: str
     answer: Callable[[Asked], Answer]
@@ -542,11 +553,11 @@ class Route:
     form: str = ""
 
     def skipped(self, question: Question) -> str | None:
-        """Why the route cannot be asked."""
-        return next((why for one in self.why_not if (why := one(question))), None)
+        """Return the reason why the route cannot answer the question."""
+        return next((why for reason_for in self.why_not if (why := reason_for(question))), None)
 
     def is_held_against(self, question: Question) -> str:
-        """The routes that must say the same: all, but an item that comes twice is another thing in each form."""
+        """Check whether routes must agree: all do, except that each form treats repeated items in its own way."""
         return self.form if question.has_repeats else ""
 
 
@@ -605,14 +616,14 @@ FORMS = {
 def routes_of_forms() -> Iterator[Route]:
     """Each form by each of its ways."""
     for name, form in FORMS.items():
-        for way in form.ways:
-            local, why_not = way in LOCAL, form.why_not
-            if way == "local table":  # in files NaN is a bad row
+        for source in form.ways:
+            local, why_not = source in LOCAL, form.why_not
+            if source == "local table":  # in files NaN is a bad row
                 why_not += (takes_nan_as_null,)
-            if local or way == "files by workers":
+            if local or source == "files by workers":
                 why_not += (by_spark_alone,)
-            answer = partial(evaluate_form, form=form, way=way)
-            yield Route(f"{name}, {way}", answer, why_not, engine="local" if local else "spark", form=name)
+            answer = partial(evaluate_form, form=form, source=source)
+            yield Route(f"{name}, {source}", answer, why_not, engine="local" if local else "spark", form=name)
 
 
 FUNCTIONS = (means_alone, no_bad_rows, no_weight, skips_queries)
@@ -658,7 +669,7 @@ ROUTES = (
 
 @dataclass
 class Result:
-    """What the routes said to one question."""
+    """Outcome of all routes for one question."""
 
     asked: int = 0
     answered: Counter[str] = field(default_factory=Counter)
@@ -690,22 +701,22 @@ def ask(spark: SparkSession, question: Question, routes: Iterable[Route] = ROUTE
     return result
 
 
-def answer_or_refusal(route: Route, asked: Asked) -> Answer | str:
-    """The answer, or the reasons for which it is refused."""
+def answer_or_refusal(route: Route, context: Asked) -> Answer | str:
+    """Return the answer, or the reasons of the refusal."""
     try:
-        return route.answer(asked)
+        return route.answer(context)
     except (*SPARK_ERRORS, NdcgSparkError, RefusedError) as error:
         text = find_refusal(str(error)) or str(error)
-        reasons = {"repeated" if one.startswith("comes") else one for one in REASONS.findall(text)}
+        reasons = {"repeated" if reason.startswith("comes") else reason for reason in REASONS.findall(text)}
         return REFUSED + ", ".join(sorted(reasons)) if reasons else f"failed: {text.strip().splitlines()[-1]}"
 
 
 def first_difference(answer: Answer | str, reference: Answer | str, route: Route) -> str:
-    """What differs from the reference; empty where nothing does. A failure without a known reason always differs."""
+    """Describe the first difference from the reference, or return ""; a failure without a known reason differs."""
     if isinstance(answer, str) or isinstance(reference, str):
         if answer == reference and answer.startswith(REFUSED):  # type: ignore[union-attr]  # both are text
             return ""
-        return " against ".join(one if isinstance(one, str) else "answered" for one in (answer, reference))
+        return " against ".join(side if isinstance(side, str) else "answered" for side in (answer, reference))
     if answer.keys() != reference.keys() and (route.is_whole or not answer.keys() <= reference.keys()):
         only = sorted(answer.keys() ^ reference.keys(), key=str)
         return f"{only[0]} is in one of two answers, like {len(only) - 1} others"
@@ -715,25 +726,25 @@ def first_difference(answer: Answer | str, reference: Answer | str, route: Route
     return ""
 
 
-def same(one: Any, other: Any, route: Route) -> bool:
-    """Whether two values have the same bits, or are as near as the route must be."""
-    if not isinstance(one, float | int) or not isinstance(other, float | int):
-        return bool(one == other)
-    near = route.tolerance > 0 and math.isclose(one, other, rel_tol=route.tolerance, abs_tol=route.absolute)
-    return near or float(one).hex() == float(other).hex()
+def same(answer: Any, other: Any, route: Route) -> bool:
+    """Check whether two values have the same bits, or are within the route's tolerance."""
+    if not isinstance(answer, float | int) or not isinstance(other, float | int):
+        return bool(answer == other)
+    near = route.tolerance > 0 and math.isclose(answer, other, rel_tol=route.tolerance, abs_tol=route.absolute)
+    return near or float(answer).hex() == float(other).hex()
 
 
 def summary_of(results: list[dict[str, Any]]) -> str:
-    """Counts over all questions, and what was skipped."""
-    skipped = Counter(why for one in results for why in one["skipped"].values())
+    """Summarize counts over all questions, and skipped routes."""
+    skipped = Counter(why for result in results for why in result["skipped"].values())
     lines = [f"  routes skipped {n} times: {why}" for why, n in sorted(skipped.items())]
     answered: Counter[str] = Counter()
-    for one in results:
-        answered.update(one["answered"])
-    differences = sum(len(one["differences"]) for one in results)
+    for result in results:
+        answered.update(result["answered"])
+    differences = sum(len(result["differences"]) for result in results)
     lines.append(
-        f"{len(results)} questions, {len(ROUTES)} routes, {sum(one['asked'] for one in results)} times asked, "
-        f"{sum(answered.values())} values compared, {sum(one['refused'] for one in results)} refused, "
+        f"{len(results)} questions, {len(ROUTES)} routes, {sum(result['asked'] for result in results)} times asked, "
+        f"{sum(answered.values())} values compared, {sum(result['refused'] for result in results)} refused, "
         f"{differences or 'no'} differences"
     )
     return "\n".join(["", *lines])

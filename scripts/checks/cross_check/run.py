@@ -29,24 +29,24 @@ def main() -> int:
     options = parser.parse_args()
     parts = [options.only] if options.only else PARTS
     lines = Lines(options.results) if options.results else None
-    found = {(line["part"], line["seed"]): line for line in (lines.lines if lines else [])}
-    asked = [(part, seed) for part in parts for seed in range(options.first, options.first + options.seeds)]
+    lines_by_seed = {(line["part"], line["seed"]): line for line in (lines.lines if lines else [])}
+    questions = [(part, seed) for part in parts for seed in range(options.first, options.first + options.seeds)]
     spark = make_session()
-    for part, seed in asked:
-        if (part, seed) in found:
+    for part, seed in questions:
+        if (part, seed) in lines_by_seed:
             continue
         with tempfile.TemporaryDirectory() as folder:
             question = question_of(seed, Path(folder), per_query=part == "queries")
             line = {"part": part, "seed": seed, **vars(ask(spark, question))}
-        found[part, seed] = line
-        for one in line["differences"]:
-            print(f"{part}, seed {seed}: {one}", flush=True)
+        lines_by_seed[part, seed] = line
+        for key in line["differences"]:
+            print(f"{part}, seed {seed}: {key}", flush=True)
         if lines is not None:
             lines.append(line)
     spark.stop()
     for part in parts:
-        print(f"{part}: {summary_of([found[one] for one in asked if one[0] == part])}")
-    return int(any(found[one]["differences"] for one in asked))
+        print(f"{part}: {summary_of([lines_by_seed[key] for key in questions if key[0] == part])}")
+    return int(any(lines_by_seed[key]["differences"] for key in questions))
 
 
 if __name__ == "__main__":

@@ -58,20 +58,20 @@ LEAST = 0.95
 
 @dataclass(frozen=True)
 class Topic:
-    """What decides on something, as globs below the package, and the test files that concern it, cheap ones first."""
+    """Modules of one topic, as globs below the package, and the test files for them, cheap ones first."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
 
 
 def files(words: str) -> tuple[str, ...]:
-    """The files of a text, in which braces hold names with what stands around them, as in a shell."""
+    """Expand the braces of a text to file names, as a shell does."""
     parts = [re.fullmatch(r"(.*?)\{(.*)\}(.*)|(.*)", word) for word in words.split()]
     return tuple(f"{p[1]}{name}{p[3]}" if p[2] else p[0] for p in parts if p for name in (p[2] or "").split(","))
 
 
 def topic(modules: str, tests: str) -> Topic:
-    """A topic of two texts of files."""
+    """Build a topic from two texts of file names."""
     return Topic(files(modules), files(tests))
 
 
@@ -167,18 +167,18 @@ class Kept(Lines):
 
     @property
     def tests(self) -> dict[str, dict[str, Any]]:
-        """What the tests of a file pass, by the file."""
+        """Guards that the tests of a file pass, by file."""
         return {line["file"]: line for line in self.lines if "file" in line}
 
 
 class HangsError(Exception):
-    """A test takes much longer than without a mutant, or its process has died."""
+    """A test takes much longer than without a mutant, or its process died."""
 
     test = ""
 
 
 class Runner:
-    """The process of pytest, started when it is needed, and again after it was ended."""
+    """Pytest process that is started when it is needed, and restarted after it ended."""
 
     patience = 60.0
     """Seconds that a test may take beside ten times what it takes without a mutant."""
@@ -198,10 +198,10 @@ class Runner:
         if self._process is not None:
             return
         (self.copy / "switch").write_bytes(STATE.pack(0, 0))
-        ours, its = socket.socketpair()
+        ours, child_socket = socket.socketpair()
         environment = variables(self.copy, ROOT) | {
             "BROKEN_FOLDER": str(self.copy),
-            "BROKEN_SOCKET": str(its.fileno()),
+            "BROKEN_SOCKET": str(child_socket.fileno()),
             "BROKEN_PACKAGE": self.package,
             "CI": "1",  # the same examples of hypothesis each time
         }
@@ -209,16 +209,16 @@ class Runner:
             self._process = subprocess.Popen(
                 [*PYTEST, *self.files],
                 cwd=self.copy, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                pass_fds=[its.fileno()], start_new_session=True,
+                pass_fds=[child_socket.fileno()], start_new_session=True,
             )  # fmt: skip
-        its.close()
+        child_socket.close()
         self._socket, self._buffer, self._is_new = ours, b"", True
         try:
             self.tests = self._answer(300)["tests"]
         except HangsError:
-            said = (self.copy / "pytest.log").read_text(errors="replace")[-3000:]
+            tail = (self.copy / "pytest.log").read_text(errors="replace")[-3000:]
             self.end()
-            sys.exit(f"scripts/check guards broken: tests cannot be collected:\n{said}")
+            sys.exit(f"scripts/check guards broken: tests cannot be collected:\n{tail}")
 
     def run(self, mutant: int, tests: Sequence[str], seconds: Mapping[str, float]) -> Iterator[dict[str, Any]]:
         """Run tests until one fails; yields how each ended, and at last what was run by which number."""
@@ -274,29 +274,29 @@ def descendants(pid: int) -> list[int]:
     """Processes that a process has started, and theirs."""
     listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    found, todo = [], [pid]
+    pids, todo = [], [pid]
     while todo:
-        its = [one for one, parent in parents if parent in todo]
-        found += its
-        todo = its
-    return found
+        children = [child for child, parent in parents if parent in todo]
+        pids += children
+        todo = children
+    return pids
 
 
 class Hunt:
     """Mutants, and the tests that may catch them."""
 
     def __init__(
-        self, mutants: Mapping[int, Mutant], topics: Mapping[str, Topic], runner: Runner, kept: Kept, limit: float
+        self, mutants: Mapping[int, Mutant], topics: Mapping[str, Topic], runner: Runner, results: Kept, limit: float
     ) -> None:
-        self.mutants, self.topics, self.runner, self.kept, self.limit = mutants, topics, runner, kept, limit
+        self.mutants, self.topics, self.runner, self.kept, self.limit = mutants, topics, runner, results, limit
         self.unsteady: set[str] = set()
         """Tests that fail without a mutant, too."""
         self._sources = {file: sources_of(runner.copy / file) for file in runner.files}
 
     def _code(self, file: str) -> str:
-        """The functions of the topics that a test file concerns: all of its tests run again when one has changed."""
+        """Hash the functions of the topics of a test file: its tests run again if a function changes."""
         topics = [name for name, topic in self.topics.items() if file in topic.tests]
-        functions = sorted({one.source for one in self.mutants.values() if one.topic in topics})
+        functions = sorted({mutant.source for mutant in self.mutants.values() if mutant.topic in topics})
         return hashlib.sha256("".join(functions).encode()).hexdigest()[:12]
 
     def _source(self, test: str) -> str:
@@ -316,18 +316,22 @@ class Hunt:
             known = self.kept.tests.get(file)
             if known is None or known["code"] != self._code(file):
                 known = {"tests": {}, "shared": {}}
-            tests = [one for one in self.runner.tests if one.partition("::")[0] == file]
-            held = {one: its for one, its in known["tests"].items() if its["source"] == self._source(one)}
-            new = [one for one in tests if one not in held]
+            tests = [test for test in self.runner.tests if test.partition("::")[0] == file]
+            held = {
+                test: recorded
+                for test, recorded in known["tests"].items()
+                if recorded["source"] == self._source(test)
+            }
+            new = [test for test in tests if test not in held]
             if file in self.kept.tests and not new and set(held) == set(tests):
                 continue
             if time.monotonic() > deadline:
                 return False
             began = time.monotonic()
             line = self._recorded(new) if new else {"tests": {}, "shared": {}}
-            its = {one: its for one, its in {**held, **line["tests"]}.items() if one in tests}
+            recorded = {test: recorded for test, recorded in {**held, **line["tests"]}.items() if test in tests}
             shared = {**known["shared"], **line["shared"]}
-            self.kept.append({"file": file, "code": self._code(file), "tests": its, "shared": shared})
+            self.kept.append({"file": file, "code": self._code(file), "tests": recorded, "shared": shared})
             print(f"recorded {file}: {len(new)} tests, {time.monotonic() - began:.0f} s", flush=True)
         return True
 
@@ -336,11 +340,11 @@ class Hunt:
         passed.unlink(missing_ok=True)
         passed.touch()
         passed.chmod(0o666)  # a test may be another user for a moment
-        found: dict[str, Any] = {}
+        recorded: dict[str, Any] = {}
         last: dict[str, Any] = {}
         for answer in self.runner.run(RECORD, tests, dict.fromkeys(tests, 120.0)):
             if "ended" in answer:
-                found[answer["ended"]] = {"outcome": answer["outcome"], "seconds": answer["seconds"]}
+                recorded[answer["ended"]] = {"outcome": answer["outcome"], "seconds": answer["seconds"]}
             else:
                 last = answer
             if answer.get("outcome") == "failed":
@@ -349,39 +353,39 @@ class Hunt:
         by: dict[str, dict[str, int]] = {}
         for line in passed.read_text().splitlines():
             running, number, outcome = map(int, line.split())
-            its = by.setdefault(names.get(running, ""), {})
+            guards = by.setdefault(names.get(running, ""), {})
             name = short(self.mutants[number].key)
-            its[name] = its.get(name, 0) | 1 << outcome  # 1: was false, 2: was true
-        for name, one in found.items():
-            one["passes"] = by.get(name, {})
-            one["fixtures"], one["source"] = self.runner.tests[name], self._source(name)
+            guards[name] = guards.get(name, 0) | 1 << outcome  # 1: was false, 2: was true
+        for name, test in recorded.items():
+            test["passes"] = by.get(name, {})
+            test["fixtures"], test["source"] = self.runner.tests[name], self._source(name)
         shared = {
             what: {"passes": by.get(what, {}), "seconds": last["seconds"].get(what, 0.0)}
             for what in last["running"]
             if what.endswith(" of a file") and not what.startswith("::")
         }
-        return {"tests": found, "shared": shared}
+        return {"tests": recorded, "shared": shared}
 
     def candidates(self, mutant: Mutant) -> dict[str, float]:
         """Tests for which a mutant makes a difference, and their seconds; the quickest first."""
         guard = short(self.mutants[mutant.guard].key)
         wanted = {None: 3, True: 2, False: 1}[mutant.seen]
-        found = {}
+        seconds = {}
         for file in self.topics[mutant.topic].tests:
             recorded = self.kept.tests[file]
-            for name, one in recorded["tests"].items():
-                if one["outcome"] != "passed":
+            for name, test in recorded["tests"].items():
+                if test["outcome"] != "passed":
                     continue
                 shared = [
-                    its for what, its in recorded["shared"].items()
-                    if what.rpartition("::")[2].removesuffix(" of a file") in one["fixtures"]
+                    fixture for what, fixture in recorded["shared"].items()
+                    if what.rpartition("::")[2].removesuffix(" of a file") in test["fixtures"]
                 ]  # fmt: skip
-                passes = one["passes"].get(guard, 0)
-                for its in shared:
-                    passes |= its["passes"].get(guard, 0)
+                passes = test["passes"].get(guard, 0)
+                for fixture in shared:
+                    passes |= fixture["passes"].get(guard, 0)
                 if passes & wanted:
-                    found[name] = one["seconds"] + sum(its["seconds"] for its in shared)
-        return dict(sorted(found.items(), key=lambda one: one[1]))
+                    seconds[name] = test["seconds"] + sum(fixture["seconds"] for fixture in shared)
+        return dict(sorted(seconds.items(), key=lambda test: test[1]))
 
     def verdict(self, number: int) -> dict[str, Any]:
         """Run the tests that concern a mutant."""
@@ -398,10 +402,10 @@ class Hunt:
             "tests_hash": self.tests_hash(mutant.topic), "tests": len(tests), "of": len(every),
         }  # fmt: skip
         began = time.monotonic()
-        found = (
+        outcome = (
             self._caught_by(number, tests, every) if tests else {"verdict": "survived", "why": "no test reaches it"}
         )
-        return {**line, **found, "seconds": round(time.monotonic() - began, 1)}
+        return {**line, **outcome, "seconds": round(time.monotonic() - began, 1)}
 
     def _caught_by(self, number: int, tests: list[str], seconds: Mapping[str, float]) -> dict[str, Any]:
         fresh = False
@@ -423,19 +427,19 @@ class Hunt:
         return {"verdict": "survived", "why": ""}
 
     def _ended(self, number: int, tests: Sequence[str], seconds: Mapping[str, float]) -> tuple[str, str, str]:
-        """Run tests until one fails or hangs: the verdict, that test, and why."""
-        found = ("survived", "", "")
+        """Run tests until one fails or hangs; return the verdict, that test, and the reason."""
+        verdict = ("survived", "", "")
         try:
             for answer in self.runner.run(number, tests, seconds):
                 if answer.get("outcome") == "failed":
-                    found = ("caught", answer["ended"], answer["why"])
+                    verdict = ("caught", answer["ended"], answer["why"])
         except HangsError as error:
             self.runner.end()
             return "timeout", error.test or tests[0], str(error)
-        return found
+        return verdict
 
     def is_done(self, mutant: Mutant) -> bool:
-        """Whether its verdict is known, and still holds."""
+        """Check whether the verdict of a mutant is known and still valid."""
         known = self.kept.mutants.get(mutant.key)
         if known is None or known["source"] != mutant.source:
             return False
@@ -443,9 +447,11 @@ class Hunt:
 
 
 def sources_of(path: Path) -> dict[str, str]:
-    """Hashes of the functions of a test file."""
-    functions = (one for one in ast.walk(ast.parse(path.read_bytes())) if isinstance(one, ast.FunctionDef))
-    return {one.name: short(ast.unparse(one)) for one in functions}
+    """Return hashes of the functions of a test file."""
+    functions = (
+        function for function in ast.walk(ast.parse(path.read_bytes())) if isinstance(function, ast.FunctionDef)
+    )
+    return {function.name: short(ast.unparse(function)) for function in functions}
 
 
 def short(key: str) -> str:
@@ -457,7 +463,7 @@ def prepared(folder: Path, package: str, topics: Mapping[str, Topic], errors: st
     missing = [file for topic in topics.values() for file in topic.tests if not (folder / file).is_file()]
     if missing:
         raise LookupError(f"there is no test file {missing[0]}; TOPICS in scripts/checks/guards/broken.py names it.")
-    mutants = break_package(folder, package, {name: one.modules for name, one in topics.items()}, errors)
+    mutants = break_package(folder, package, {name: settings.modules for name, settings in topics.items()}, errors)
     source = (Path(__file__).resolve().parent / "switches.py").read_text(encoding="utf-8")
     filled = source.replace('FOLDER = ""', f"FOLDER = {str(folder)!r}")
     (folder / package / f"{SWITCHES}.py").write_text(filled, encoding="utf-8")
@@ -466,41 +472,43 @@ def prepared(folder: Path, package: str, topics: Mapping[str, Topic], errors: st
 
 
 def chosen(mutants: Mapping[int, Mutant], topics: Sequence[str], only: str, n: int | None, seed: int) -> list[int]:
-    """Numbers of mutants in an order by chance, so that a part of them is a sample."""
-    found = [number for number, one in mutants.items() if one.topic in topics and only in one.key]
-    found.sort(key=lambda number: short(f"{seed} {mutants[number].key}"))
-    return found[:n]
+    """Return numbers of mutants in random order, so that the first ones are a sample."""
+    numbers = [number for number, mutant in mutants.items() if mutant.topic in topics and only in mutant.key]
+    numbers.sort(key=lambda number: short(f"{seed} {mutants[number].key}"))
+    return numbers[:n]
 
 
 def summary_of(
-    chosen: Sequence[Mutant], kept: Mapping[str, Mapping[str, Any]], reasons: Mapping[str, str]
+    mutants: Sequence[Mutant], results: Mapping[str, Mapping[str, Any]], reasons: Mapping[str, str]
 ) -> tuple[str, bool]:
-    """A table of verdicts, and the survivors; and whether all is well."""
-    run = [one for one in chosen if one.key in kept and kept[one.key]["source"] == one.source]
+    """Format a table of verdicts and survivors; return it and whether the check passes."""
+    run = [mutant for mutant in mutants if mutant.key in results and results[mutant.key]["source"] == mutant.source]
     columns = ("found", "run", "caught by a test", "caught by a timeout", "survived", "of these with a reason")
     lines = [f"| guards | {' | '.join(columns)} | caught |", "| --- |" + " ---: |" * (len(columns) + 1)]
 
-    def row(name: str, its: Sequence[Mutant]) -> float:
-        mine = [one for one in run if one in its]
-        verdicts = Counter(kept[one.key]["verdict"] for one in mine)
-        with_reason = sum(kept[one.key]["verdict"] == "survived" and one.key in reasons for one in mine)
+    def row(name: str, group: Sequence[Mutant]) -> float:
+        mine = [mutant for mutant in run if mutant in group]
+        verdicts = Counter(results[mutant.key]["verdict"] for mutant in mine)
+        with_reason = sum(results[mutant.key]["verdict"] == "survived" and mutant.key in reasons for mutant in mine)
         share = 1 - verdicts["survived"] / len(mine) if mine else 0.0
-        numbers = (len(its), len(mine), verdicts["caught"], verdicts["timeout"], verdicts["survived"], with_reason)
+        numbers = (len(group), len(mine), verdicts["caught"], verdicts["timeout"], verdicts["survived"], with_reason)
         lines.append(f"| {name} | {' | '.join(map(str, numbers))} | {share:.1%} |")
         return share
 
-    for topic in dict.fromkeys(one.topic for one in chosen):
-        row(topic, [one for one in chosen if one.topic == topic])
-    for how in sorted({one.how for one in chosen}):
-        row(how, [one for one in chosen if one.how == how])
-    share = row("all", chosen)
-    survivors = [one for one in run if kept[one.key]["verdict"] == "survived"]
-    for one in survivors:
-        what = kept[one.key]
+    for topic in dict.fromkeys(mutant.topic for mutant in mutants):
+        row(topic, [mutant for mutant in mutants if mutant.topic == topic])
+    for how in sorted({mutant.how for mutant in mutants}):
+        row(how, [mutant for mutant in mutants if mutant.how == how])
+    share = row("all", mutants)
+    survivors = [mutant for mutant in run if results[mutant.key]["verdict"] == "survived"]
+    for mutant in survivors:
+        what = results[mutant.key]
         tests = what["why"] or f"{what['tests']} of {what['of']} tests"
-        lines.append(f"survived ({one.topic}; {tests}): {one.key}: {reasons.get(one.key, 'NO REASON')}")
-    lines += [f"this reason is of no mutant: {key}" for key in reasons if not any(one.key == key for one in chosen)]
-    return "\n".join(lines), share >= LEAST and all(one.key in reasons for one in survivors)
+        lines.append(f"survived ({mutant.topic}; {tests}): {mutant.key}: {reasons.get(mutant.key, 'NO REASON')}")
+    lines += [
+        f"this reason is of no mutant: {key}" for key in reasons if not any(mutant.key == key for mutant in mutants)
+    ]
+    return "\n".join(lines), share >= LEAST and all(mutant.key in reasons for mutant in survivors)
 
 
 def hunt(hunt_: Hunt, numbers: Sequence[int], deadline: float) -> None:
@@ -509,13 +517,15 @@ def hunt(hunt_: Hunt, numbers: Sequence[int], deadline: float) -> None:
         print("the time was spent before all tests were recorded; another call goes on", flush=True)
         return
     todo = [number for number in numbers if not hunt_.is_done(hunt_.mutants[number])]
-    for at, number in enumerate(todo, start=1):
+    for position, number in enumerate(todo, start=1):
         if time.monotonic() > deadline:
-            print(f"the time is spent, with {len(todo) - at + 1} mutants to run; another call goes on", flush=True)
+            print(
+                f"the time is spent, with {len(todo) - position + 1} mutants to run; another call goes on", flush=True
+            )
             return
         line = hunt_.verdict(number)
         hunt_.kept.append(line)
-        print(f"{at}/{len(todo)} {line['verdict']} in {line['seconds']} s: {line['mutant']}", flush=True)
+        print(f"{position}/{len(todo)} {line['verdict']} in {line['seconds']} s: {line['mutant']}", flush=True)
 
 
 def main() -> int:
@@ -539,18 +549,20 @@ def main() -> int:
         mutants = prepared(folder, NAME, TOPICS, f"{NAME}/errors.py")
         numbers = chosen(mutants, topics, options.only, options.n, options.seed)
         if options.list:
-            print("\n".join(sorted(f"{mutants[one].topic}: {mutants[one].key}" for one in numbers)))
+            print("\n".join(sorted(f"{mutants[number].topic}: {mutants[number].key}" for number in numbers)))
             return 0
-        kept = Kept(options.results)
+        results = Kept(options.results)
         files = dict.fromkeys(file for topic in topics for file in TOPICS[topic].tests)
         runner = Runner(folder, NAME, list(files))
         try:
-            hunt(Hunt(mutants, TOPICS, runner, kept, options.limit), numbers, deadline)
+            hunt(Hunt(mutants, TOPICS, runner, results, options.limit), numbers, deadline)
         finally:
             runner.end()
     whole = topics == list(TOPICS) and not options.only and options.n is None
-    text, is_well = summary_of([mutants[one] for one in numbers], kept.mutants, REASONS)
-    print(text if whole else "\n".join(one for one in text.splitlines() if not one.startswith("this reason")))
+    text, is_well = summary_of([mutants[number] for number in numbers], results.mutants, REASONS)
+    print(
+        text if whole else "\n".join(number for number in text.splitlines() if not number.startswith("this reason"))
+    )
     return 0 if is_well else 1
 
 

@@ -48,7 +48,7 @@ def main() -> int:
     if find_spec("mutmut") is None:
         print("mutmut is not installed: pip install 'mutmut>=3.8'", file=sys.stderr)
         return 2
-    sources = [f"ndcg_spark/{part}" for part in options.parts]
+    sources = [f"ndcg_spark/{folder_or_file}" for folder_or_file in options.parts]
     settings = SETTINGS.format(sources=lines(sources), copied=lines(COPIED), tests=lines(options.tests))
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(("git", "clone", "--quiet", str(ROOT), folder), check=True)

@@ -47,7 +47,7 @@ HEADER = "query_id,item_id,score,relevance\n"
 
 @dataclass(frozen=True)
 class Result:
-    """How a job ended: what was wrong with that is empty where all was as documented."""
+    """Result of a job; `wrong` is empty if the job ended as documented."""
 
     kind: str
     number: int
@@ -66,13 +66,13 @@ class Cause:
 
 
 def csv(folder: Path, *rows: str) -> list[str | Path]:
-    """An input of these rows."""
+    """Write an input of these rows."""
     (folder / "rows.csv").write_text(HEADER + "".join(f"{row}\n" for row in rows))
     return ["--input", folder / "rows.csv"]
 
 
 def corrupt(folder: Path) -> list[str | Path]:
-    """A file that only begins as Parquet does."""
+    """Write a file that begins like Parquet but is corrupt."""
     (folder / "rows").mkdir()
     (folder / "rows" / "part.parquet").write_bytes(b"PAR1" + b"x" * 100)
     return ["--input", folder / "rows"]
@@ -103,22 +103,22 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 def environment(what: str = "") -> dict[str, str]:
     """Variables of a job."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    kept |= {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": SHORT_LIVED, "SPARK_LOCAL_IP": "127.0.0.1"}
-    return kept | ({"PYSPARK_PYTHON": "/nowhere/python"} if what == "no worker Python" else {})
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+    variables |= {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": SHORT_LIVED, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return variables | ({"PYSPARK_PYTHON": "/nowhere/python"} if what == "no worker Python" else {})
 
 
-def judge(code: int | None, expected: int, told: str, named: str) -> list[str]:
-    """What is wrong with the end of a job: its exit code, and what it said on standard error."""
+def judge(code: int | None, expected: int, message: str, named: str) -> list[str]:
+    """List the errors in the exit code of a job, and in its standard error."""
     lines = [
-        line for line in told.splitlines() if line.strip() and line != INCUBATOR and not PROGRESS.fullmatch(line)
+        line for line in message.splitlines() if line.strip() and line != INCUBATOR and not PROGRESS.fullmatch(line)
     ]
     wrong = [] if code == expected else ["does not end" if code is None else f"exit code {code}, not {expected}"]
-    if "Traceback" in told or "\tat " in told:
+    if "Traceback" in message or "\tat " in message:
         wrong.append("a traceback")
     elif len(lines) != 1:
         wrong.append(f"{len(lines)} lines")
-    if named not in told:
+    if named not in message:
         wrong.append(f"{named!r} is not named")
     return wrong
 
@@ -157,14 +157,16 @@ def interrupted(number: int, longest: float) -> Result:
         finally:
             kill_group(process)
             process.wait()
-        told = (Path(name) / "err").read_text()
-    said = "interrupted" if sent == signal.SIGINT else "terminated"
-    wrong = judge(code, CODES[sent], told, f"mean_ndcg.py: {said}") + (["something of it runs on"] if left else [])
-    return Result("interrupted", number, f"{sent.name} after {after:.1f} s", code, wrong, told)
+        message = (Path(name) / "err").read_text()
+    expected_word = "interrupted" if sent == signal.SIGINT else "terminated"
+    wrong = judge(code, CODES[sent], message, f"mean_ndcg.py: {expected_word}") + (
+        ["something of it runs on"] if left else []
+    )
+    return Result("interrupted", number, f"{sent.name} after {after:.1f} s", code, wrong, message)
 
 
 def ended_with(process: subprocess.Popen[str]) -> int | None:
-    """The exit code of a process; None if it does not end."""
+    """Return the exit code of a process; None if it does not end."""
     try:
         return process.wait(PATIENCE_AFTER_SIGNAL)
     except subprocess.TimeoutExpired:
@@ -172,7 +174,7 @@ def ended_with(process: subprocess.Popen[str]) -> int | None:
 
 
 def stays(group: int, patience: float = 30) -> bool:
-    """Whether processes of a group go on: those of Java and of workers may take a moment to end."""
+    """Check whether processes of a group survive; Java and workers get a moment to end."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         try:
@@ -191,31 +193,31 @@ class Kept(Lines):
         return [Result(**line) for line in self.lines]
 
 
-def run_jobs(count: int, at_once: int, longest: float, kept: Kept) -> list[Result]:
+def run_jobs(count: int, at_once: int, longest: float, store: Kept) -> list[Result]:
     """Run what is not in the file yet; refused and interrupted jobs take turns."""
-    known = {(one.kind, one.number) for one in kept.results}
+    known = {(result.kind, result.number) for result in store.results}
     todo: list[tuple[str, int]] = [(kind, n) for n in range(count) for kind in ("refused", "interrupted")]
 
     def run(kind: str, number: int) -> None:
-        kept.append(asdict(refused(number) if kind == "refused" else interrupted(number, longest)))
+        store.append(asdict(refused(number) if kind == "refused" else interrupted(number, longest)))
 
     with ThreadPoolExecutor(at_once) as pool:
-        for done in [pool.submit(run, *one) for one in todo if one not in known]:
+        for done in [pool.submit(run, *result) for result in todo if result not in known]:
             done.result()
-    return [one for one in kept.results if (one.kind, one.number) in set(todo)]
+    return [result for result in store.results if (result.kind, result.number) in set(todo)]
 
 
 def table_of(results: Iterable[Result]) -> str:
-    """Counts as Markdown."""
+    """Format counts as Markdown."""
     lines = [
         "| jobs | started | as documented | tracebacks | ended otherwise |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
     results = list(results)
     for kind in ("refused", "interrupted"):
-        found = [one for one in results if one.kind == kind]
-        counts = Counter("traceback" if "a traceback" in one.wrong else bool(one.wrong) for one in found)
-        lines.append(f"| {kind} | {len(found)} | {counts[False]} | {counts['traceback']} | {counts[True]} |")
+        rows = [result for result in results if result.kind == kind]
+        counts = Counter("traceback" if "a traceback" in result.wrong else bool(result.wrong) for result in rows)
+        lines.append(f"| {kind} | {len(rows)} | {counts[False]} | {counts['traceback']} | {counts[True]} |")
     return "\n".join(lines)
 
 
@@ -229,9 +231,12 @@ def main() -> int:
     options = parser.parse_args()
     results = run_jobs(options.n, options.at_once, options.longest, Kept(options.results))
     print(table_of(results))
-    wrong = [one for one in results if one.wrong]
-    for one in wrong:
-        print(f"{one.kind} {one.number} ({one.what}): {', '.join(one.wrong)}: {one.told[-1500:]}", file=sys.stderr)
+    wrong = [result for result in results if result.wrong]
+    for result in wrong:
+        print(
+            f"{result.kind} {result.number} ({result.what}): {', '.join(result.wrong)}: {result.told[-1500:]}",
+            file=sys.stderr,
+        )
     return int(bool(wrong))
 
 

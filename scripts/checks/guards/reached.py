@@ -47,7 +47,7 @@ AT_MOST_UNSEEN = 10
 
 @dataclass(frozen=True)
 class Refusal:
-    """A refusal, by what stays if code is moved within a file: the function that it is in, and its text."""
+    """A refusal, identified by its function and text, which stay if code moves within a file."""
 
     place: str
     text: str
@@ -89,8 +89,10 @@ class Finder(ast.NodeVisitor):
         self._never_return: set[str] = set()
 
     def visit_Module(self, node: ast.Module) -> None:
-        functions = [one for one in ast.walk(node) if isinstance(one, ast.FunctionDef) and one.returns]
-        self._never_return = {one.name for one in functions if ast.unparse(one.returns) == "NoReturn"}
+        functions = [
+            function for function in ast.walk(node) if isinstance(function, ast.FunctionDef) and function.returns
+        ]
+        self._never_return = {function.name for function in functions if ast.unparse(function.returns) == "NoReturn"}
         self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
@@ -103,15 +105,15 @@ class Finder(ast.NodeVisitor):
         self._yields_reasons = node.returns is not None and ast.unparse(node.returns) == "Iterator[Reason]"
         if (self._module, node.name) == ("ndcg_spark/errors.py", "find_refusal"):
             first = node.body[1]  # after the docstring
-            told = NOTE_TOLD.format(folder=f"{self._folder}/")
-            self.insertions.append(Insertion(first.lineno, first.col_offset, f"{told}; "))
+            note = NOTE_TOLD.format(folder=f"{self._folder}/")
+            self.insertions.append(Insertion(first.lineno, first.col_offset, f"{note}; "))
         self._functions.append(node.name)
         self.generic_visit(node)
         self._functions.pop()
         self._yields_reasons = outside
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and is_ours(one.func)]
+        calls = [call for call in ast.walk(node) if isinstance(call, ast.Call) and is_ours(call.func)]
         if node.exc is not None and not calls and not is_builtin(node.exc):
             self._insert(node, node.lineno, node.col_offset, NOTE + "; ")
         self.generic_visit(node)
@@ -129,8 +131,8 @@ class Finder(ast.NodeVisitor):
         elif name == "raise_error":
             (message,) = node.args
             self._insert(node, message.lineno, message.col_offset, "F.concat(")
-            told = f", F.lit('§{self._first + len(self.refusals) - 1}§'))"
-            self.insertions.append(Insertion(message.end_lineno, message.end_col_offset, told))
+            mark = f", F.lit('§{self._first + len(self.refusals) - 1}§'))"
+            self.insertions.append(Insertion(message.end_lineno, message.end_col_offset, mark))
         self.generic_visit(node)
 
     def visit_Yield(self, node: ast.Yield) -> None:
@@ -151,36 +153,38 @@ class Finder(ast.NodeVisitor):
 
 
 def is_builtin(node: ast.expr) -> bool:
-    """Whether an error, or the class of one, is Python's own."""
+    """Check whether an error, or its class, is Python's own."""
     return name_of(node.func if isinstance(node, ast.Call) else node) in vars(builtins)
 
 
 def is_ours(called: ast.expr) -> bool:
-    """Whether a call makes an error of the package."""
+    """Check whether a call creates an error of the package."""
     return name_of(called).endswith("Error") and not is_builtin(called)
 
 
 def marked(source: str, module: str, folder: str = "", first: int = 0) -> tuple[str, list[Refusal]]:
-    """A module whose refusals note that they were reached, in `folder`, under numbers from `first` on; and these."""
+    """Return a module whose refusals touch numbered files in `folder` when reached, and the refusals."""
     finder = Finder(module, folder, first)
     finder.visit(ast.parse(source))
     lines = source.encode().split(b"\n")
     # The last first, so that columns stay right.
-    for one in sorted(finder.insertions, key=lambda one: (one.line, one.column), reverse=True):
-        line = lines[one.line - 1]
-        lines[one.line - 1] = line[: one.column] + one.text.encode() + line[one.column :]
+    for insertion in sorted(
+        finder.insertions, key=lambda insertion: (insertion.line, insertion.column), reverse=True
+    ):
+        line = lines[insertion.line - 1]
+        lines[insertion.line - 1] = line[: insertion.column] + insertion.text.encode() + line[insertion.column :]
     return b"\n".join(lines).decode(), finder.refusals
 
 
 def numbered(refusals: Iterable[Refusal]) -> list[Refusal]:
-    """Tell apart refusals of one text in one function."""
+    """Number refusals of the same text in the same function."""
     seen: Counter[str] = Counter()
-    found = []
-    for one in refusals:
-        seen[one.key] += 1
-        again = f" [{seen[one.key]}]" if seen[one.key] > 1 else ""
-        found.append(Refusal(one.place, one.text + again, one.line))
-    return found
+    numbered_refusals = []
+    for refusal in refusals:
+        seen[refusal.key] += 1
+        again = f" [{seen[refusal.key]}]" if seen[refusal.key] > 1 else ""
+        numbered_refusals.append(Refusal(refusal.place, refusal.text + again, refusal.line))
+    return numbered_refusals
 
 
 def copy_of_project(target: Path, folder: Path) -> list[Refusal]:
@@ -188,9 +192,9 @@ def copy_of_project(target: Path, folder: Path) -> list[Refusal]:
     refusals: list[Refusal] = []
     for name in copy_project(target):
         if name.endswith(".py") and name.split("/")[0] in CODE:
-            text, found = marked((ROOT / name).read_text(), name, str(folder), len(refusals))
+            text, new_refusals = marked((ROOT / name).read_text(), name, str(folder), len(refusals))
             (target / name).write_text(text)
-            refusals += found
+            refusals += new_refusals
     return numbered(refusals)
 
 
@@ -205,7 +209,7 @@ class Part:
 
 
 class Parts(Lines):
-    """What has run."""
+    """Parts that have run."""
 
     @property
     def done(self) -> list[Part]:
@@ -226,8 +230,8 @@ class Parts(Lines):
 
 def files_of_tests(root: Path, names: Sequence[str]) -> dict[str, str]:
     """Test files and digests of their texts."""
-    found = sorted(root.glob("tests/**/test_*.py"))
-    digests = {str(one.relative_to(root)): hashlib.sha256(one.read_bytes()).hexdigest()[:16] for one in found}
+    paths = sorted(root.glob("tests/**/test_*.py"))
+    digests = {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in paths}
     missing = sorted({*names} - {*digests})
     if missing:
         raise SystemExit(f"scripts/check guards reached: there is no test file {missing[0]!r}.")
@@ -235,10 +239,10 @@ def files_of_tests(root: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def parts_of(files: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Divide files into parts, each of which has some of every folder: those of one take turns with the others'."""
+    """Divide files into parts, each of which has files of every folder."""
     n_parts = -(-len(files) // FILES_OF_A_PART)
-    for at in range(n_parts):
-        yield {name: files[name] for name in sorted(files)[at::n_parts]}
+    for number in range(n_parts):
+        yield {name: files[name] for name in sorted(files)[number::n_parts]}
 
 
 def run_part(files: Mapping[str, str], project: Path, folder: Path, refusals: Sequence[Refusal], n: int) -> Part:
@@ -263,30 +267,30 @@ def run_part(files: Mapping[str, str], project: Path, folder: Path, refusals: Se
 
 
 def forget_reached(folder: Path, refusals: Sequence[Refusal]) -> None:
-    """Make the files of refusals, none of which is reached yet."""
-    for at in range(len(refusals)):
-        (folder / str(at)).touch()
-        (folder / str(at)).chmod(0o666)  # the time of a file is set by those who may write it
-        os.utime(folder / str(at), (0, 0))
+    """Reset the files of refusals to "not reached"."""
+    for number in range(len(refusals)):
+        (folder / str(number)).touch()
+        (folder / str(number)).chmod(0o666)  # the time of a file is set by those who may write it
+        os.utime(folder / str(number), (0, 0))
 
 
 def reached_in(folder: Path, refusals: Sequence[Refusal]) -> list[str]:
     """Refusals whose files have a time."""
-    return [one.key for at, one in enumerate(refusals) if (folder / str(at)).stat().st_mtime]
+    return [refusal.key for number, refusal in enumerate(refusals) if (folder / str(number)).stat().st_mtime]
 
 
 def unseen(refusals: Iterable[Refusal], reached: set[str]) -> tuple[list[Refusal], list[str]]:
-    """Refusals that no test reached and no reason excuses; and what is wrong with the table of reasons."""
+    """Return refusals that no test reached and no reason excuses, and errors in the table of reasons."""
     refusals = list(refusals)
     wrong = [f"{len(UNSEEN)} reasons, more than {AT_MOST_UNSEEN}"] if len(UNSEEN) > AT_MOST_UNSEEN else []
-    left = [one for one in refusals if one.key not in reached]
+    left = [refusal for refusal in refusals if refusal.key not in reached]
     for place, words in UNSEEN:
-        of_it = [one for one in refusals if one.place == place and words in one.text]
-        if len(of_it) != 1:
-            wrong.append(f"{place}: {words!r} stands for {len(of_it)} refusals, not for one")
-        elif of_it[0].key in reached:
+        matching = [refusal for refusal in refusals if refusal.place == place and words in refusal.text]
+        if len(matching) != 1:
+            wrong.append(f"{place}: {words!r} stands for {len(matching)} refusals, not for one")
+        elif matching[0].key in reached:
             wrong.append(f"{place}: {words!r} is reached, and needs no reason")
-        left = [one for one in left if one not in of_it]
+        left = [refusal for refusal in left if refusal not in matching]
     return left, wrong
 
 
@@ -297,8 +301,8 @@ def look(results: Path, n: int, names: Sequence[str]) -> int:
     with TemporaryDirectory(prefix="guards-") as name:
         project, folder = Path(name) / "project", Path(name) / "reached"
         folder.mkdir()
-        for one in (Path(name), folder):  # some tests are another user for a moment
-            one.chmod(0o777)
+        for refusal in (Path(name), folder):  # some tests are another user for a moment
+            refusal.chmod(0o777)
         refusals = copy_of_project(project, folder)
         for files in parts_of(parts.to_run(files_of_tests(ROOT, names))):
             try:
@@ -307,14 +311,14 @@ def look(results: Path, n: int, names: Sequence[str]) -> int:
                 parts.add(Part({}, reached_in(folder, refusals), [], 0.0))
                 raise
             parts.add(part)
-            told = f"{len(files)} test files, {part.seconds:.0f} s, {len(part.reached)} refusals"
-            print(told + "".join(f"\n  {one}" for one in part.failed), file=sys.stderr, flush=True)
+            summary = f"{len(files)} test files, {part.seconds:.0f} s, {len(part.reached)} refusals"
+            print(summary + "".join(f"\n  {refusal}" for refusal in part.failed), file=sys.stderr, flush=True)
     left, wrong = unseen(refusals, parts.reached)
-    n_reached = sum(one.key in parts.reached for one in refusals)
+    n_reached = sum(refusal.key in parts.reached for refusal in refusals)
     print(f"{len(refusals)} refusals: {n_reached} reached, {len(UNSEEN)} with a reason, {len(left)} neither")
-    for one in left:
-        module, _, function = one.place.partition(":")
-        print(f"{module}:{one.line} {function}: {one.text}")
+    for refusal in left:
+        module, _, function = refusal.place.partition(":")
+        print(f"{module}:{refusal.line} {function}: {refusal.text}")
     print("".join(f"{line}\n" for line in wrong), end="", file=sys.stderr)
     return int(bool(left or wrong))
 

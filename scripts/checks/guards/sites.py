@@ -33,7 +33,7 @@ RAISE_ERROR = "raise_error"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A guard, and how it is broken.
+    """A guard, and the change that breaks it.
 
     `guard` is the mutant that stands for the condition where tests are looked up that reach it, and `seen` how it
     must have come out there for the change to make a difference; None: in any way. `source` is a hash of the
@@ -59,7 +59,7 @@ class Mutant:
 
 @dataclass
 class Package:
-    """What is known of all functions of a package: which may raise its errors, and which make Spark raise them."""
+    """Functions of a package that may raise its errors, and functions that make Spark raise them."""
 
     errors: set[str] = field(default_factory=set)
     refusing: set[str] = field(default_factory=set)
@@ -70,39 +70,43 @@ class Package:
     @classmethod
     def of(cls, sources: Iterable[str], errors: str) -> Package:
         """Look through all modules; `errors` is the source of the one with the errors."""
-        found = cls(errors={one.name for one in ast.walk(ast.parse(errors)) if isinstance(one, ast.ClassDef)})
+        instance = cls(
+            errors={function.name for function in ast.walk(ast.parse(errors)) if isinstance(function, ast.ClassDef)}
+        )
         trees = [ast.parse(source) for source in sources]
-        functions = [one for tree in trees for one in ast.walk(tree) if isinstance(one, Function)]
+        functions = [function for tree in trees for function in ast.walk(tree) if isinstance(function, Function)]
         known = -1
-        while known < len(found.refusing) + len(found.refusing_columns):
-            known = len(found.refusing) + len(found.refusing_columns)
-            for one in functions:
-                if any(found.is_refusal(statement) for statement in inside(one)):
-                    found.refusing.add(one.name)
-                if any(isinstance(node, ast.Return) and found.makes_raise(node.value) for node in inside(one)):
-                    found.refusing_columns.add(one.name)
-        for one in functions:
-            names = [argument.arg for argument in one.args.args]
-            for node in inside(one):
-                if found.is_when(node) and isinstance(node.args[0], ast.Name) and node.args[0].id in names:
-                    found.conditional_columns[one.name] = (names.index(node.args[0].id), node.args[0].id)
-        found.refusing -= set(dir(builtins))
-        return found
+        while known < len(instance.refusing) + len(instance.refusing_columns):
+            known = len(instance.refusing) + len(instance.refusing_columns)
+            for function in functions:
+                if any(instance.is_refusal(statement) for statement in inside(function)):
+                    instance.refusing.add(function.name)
+                if any(
+                    isinstance(node, ast.Return) and instance.makes_raise(node.value) for node in inside(function)
+                ):
+                    instance.refusing_columns.add(function.name)
+        for function in functions:
+            names = [argument.arg for argument in function.args.args]
+            for node in inside(function):
+                if instance.is_when(node) and isinstance(node.args[0], ast.Name) and node.args[0].id in names:
+                    instance.conditional_columns[function.name] = (names.index(node.args[0].id), node.args[0].id)
+        instance.refusing -= set(dir(builtins))
+        return instance
 
     def is_refusal(self, node: ast.AST) -> bool:
-        """Whether a statement raises an error of the package, or calls a function for nothing but what it raises."""
+        """Check whether a statement raises an error of the package, or calls a function only for its errors."""
         if isinstance(node, ast.Raise):
             return node.exc is None or bool(self.errors & names_in(node.exc))
         return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) in self.refusing
 
     def makes_raise(self, node: ast.AST | None) -> bool:
-        """Whether an expression is a column that raises."""
+        """Check whether an expression is a column that raises."""
         return node is not None and any(
-            isinstance(one, ast.Call) and called(one) in self.refusing_columns for one in ast.walk(node)
+            isinstance(call, ast.Call) and called(call) in self.refusing_columns for call in ast.walk(node)
         )
 
     def is_when(self, node: ast.AST) -> bool:
-        """Whether an expression is a column that raises where its first argument holds."""
+        """Check whether an expression is a column that raises if its first argument is true."""
         return (
             isinstance(node, ast.Call)
             and called(node) == "when"
@@ -112,17 +116,17 @@ class Package:
 
 
 def called(node: ast.Call) -> str:
-    """The last name of what is called."""
+    """Return the last name of a called function."""
     return name_of(node.func)
 
 
 def name_of(node: ast.expr) -> str:
-    """The last name of what is called or raised."""
+    """Return the last name of a called function or a raised error."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def names_in(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 
 def inside(function: Function) -> Iterator[ast.AST]:
@@ -142,8 +146,8 @@ def expression(text: str, **parts: ast.expr) -> ast.expr:
         def visit_Name(self, node: ast.Name) -> ast.expr:
             return parts.get(node.id, node)
 
-    found: ast.expr = Filled().visit(ast.parse(text, mode="eval").body)
-    return found
+    parsed: ast.expr = Filled().visit(ast.parse(text, mode="eval").body)
+    return parsed
 
 
 class Switched(ast.NodeTransformer):
@@ -159,17 +163,17 @@ class Switched(ast.NodeTransformer):
 
     def _add(self, how: str, node: ast.AST, guard: int = 0, seen: bool | None = None) -> int:
         number = self.first + len(self.mutants)
-        found = Mutant(
+        mutant = Mutant(
             function=".".join(self._names), how=how, text=ast.unparse(node), source=self._sources[-1],
             module=self.module, topic=self.topic, guard=guard or number, seen=seen,
         )  # fmt: skip
-        self.mutants.append(found)
+        self.mutants.append(mutant)
         return number
 
     # --- where we are
 
     def visit_Import(self, node: ast.Import) -> ast.AST:
-        self._imported |= {one.asname or one.name for one in node.names}
+        self._imported |= {alias.asname or alias.name for alias in node.names}
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
@@ -182,7 +186,7 @@ class Switched(ast.NodeTransformer):
         self._names.append(node.name)
         self._sources.append(hashlib.sha256(ast.unparse(without_docstring(node)).encode()).hexdigest()[:12])
         self._functions.append(node)
-        node.body = [self.visit(one) for one in node.body]  # not its defaults and decorators
+        node.body = [self.visit(statement) for statement in node.body]  # not its defaults and decorators
         for stack in (self._names, self._sources, self._functions):
             stack.pop()
         return node
@@ -200,10 +204,10 @@ class Switched(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def _kind_of(self, node: ast.If) -> str:
-        """What kind of guard an `if` is; empty: it is none."""
-        if any(self._decides(one) for one in node.body):
+        """Return the kind of guard that an `if` is; empty if it is not a guard."""
+        if any(self._decides(statement) for statement in node.body):
             return "refusal"
-        if any(self._decides(one) for one in node.orelse):
+        if any(self._decides(statement) for statement in node.orelse):
             return "refusal otherwise"
         if isinstance(node.body[-1], ast.Return | ast.Continue) and not node.orelse:
             return "early"
@@ -216,9 +220,9 @@ class Switched(ast.NodeTransformer):
 
     def _gives_reasons(self) -> bool:
         function = self._functions[-1]
-        notes = [function.returns, *(one.annotation for one in function.args.args)]
-        notes += [one.annotation for one in inside(function) if isinstance(one, ast.AnnAssign)]
-        return any("Reason" in ast.unparse(one) for one in notes if one is not None)
+        notes = [function.returns, *(annotation.annotation for annotation in function.args.args)]
+        notes += [annotation.annotation for annotation in inside(function) if isinstance(annotation, ast.AnnAssign)]
+        return any("Reason" in ast.unparse(annotation) for annotation in notes if annotation is not None)
 
     def _operands(self, node: ast.expr, guard: int, positive: bool = True) -> ast.expr:
         """Put a switch at each operand; without it, `and` holds more often and `or` more seldom."""
@@ -229,7 +233,7 @@ class Switched(ast.NodeTransformer):
         is_and = isinstance(node.op, ast.And)
         changed: list[ast.expr] = []
         for operand in node.values:
-            if any(isinstance(one, ast.NamedExpr) for one in ast.walk(operand)):
+            if any(isinstance(child, ast.NamedExpr) for child in ast.walk(operand)):
                 changed.append(operand)  # what follows needs its name
                 continue
             number = self._add("operand", operand, guard, seen=is_and != positive)
@@ -261,7 +265,7 @@ class Switched(ast.NodeTransformer):
         return node
 
     def _is_check(self, node: ast.Expr) -> bool:
-        """Whether a statement calls a function that may refuse; `os.write` is another one than ours."""
+        """Check whether a statement calls a function that may refuse; `os.write` is not ours."""
         if not (isinstance(node.value, ast.Call) and self.package.is_refusal(node)):
             return False
         function = node.value.func
@@ -269,7 +273,7 @@ class Switched(ast.NodeTransformer):
         return not (isinstance(owner, ast.Name) and owner.id in self._imported)
 
     def _is_reason(self, node: ast.expr) -> bool:
-        """Whether a reason is yielded, or added to a list."""
+        """Check whether a reason is yielded, or added to a list."""
         if isinstance(node, ast.Yield):
             return is_pair(node.value) and self._gives_reasons()
         adds = isinstance(node, ast.Call) and called(node) == "append" and len(node.args) == 1
@@ -278,31 +282,33 @@ class Switched(ast.NodeTransformer):
     def visit_List(self, node: ast.List) -> ast.AST:
         if not (self._functions and isinstance(node.ctx, ast.Load) and self._gives_reasons()):
             return self.generic_visit(node)
-        numbers = {at: self._add("dropped", one) for at, one in enumerate(node.elts) if is_reason(one)}
+        numbers = {
+            index: self._add("dropped", element) for index, element in enumerate(node.elts) if is_reason(element)
+        }
         self.generic_visit(node)
-        for at, number in numbers.items():
-            kept = expression(f"{SWITCHES}.kept({number}, ONE)", ONE=node.elts[at])
-            node.elts[at] = ast.Starred(kept, ast.Load())
+        for index, number in numbers.items():
+            replacement = expression(f"{SWITCHES}.kept({number}, ONE)", ONE=node.elts[index])
+            node.elts[index] = ast.Starred(replacement, ast.Load())
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        at, name = self.package.conditional_columns.get(
+        index, name = self.package.conditional_columns.get(
             called(node), (0, "") if self.package.is_when(node) else (-1, "")
         )
-        if at < 0 or not self._functions or self._functions[-1].name in self.package.conditional_columns:
+        if index < 0 or not self._functions or self._functions[-1].name in self.package.conditional_columns:
             return self.generic_visit(node)
-        keyword = next((one for one in node.keywords if one.arg == name), None)
-        given = keyword.value if keyword is not None else node.args[at] if at < len(node.args) else None
-        if given is None or any(isinstance(one, ast.Starred) for one in node.args[: at + 1]):
+        keyword = next((argument for argument in node.keywords if argument.arg == name), None)
+        passed = keyword.value if keyword is not None else node.args[index] if index < len(node.args) else None
+        if passed is None or any(isinstance(argument, ast.Starred) for argument in node.args[: index + 1]):
             return self.generic_visit(node)
-        number = self._add("left out", given)
+        number = self._add("left out", passed)
         self.generic_visit(node)
-        given = keyword.value if keyword is not None else node.args[at]
-        switched = expression(f"{SWITCHES}.column({number}, GIVEN)", GIVEN=given)
+        passed = keyword.value if keyword is not None else node.args[index]
+        switched = expression(f"{SWITCHES}.column({number}, GIVEN)", GIVEN=passed)
         if keyword is not None:
             keyword.value = switched
         else:
-            node.args[at] = switched
+            node.args[index] = switched
         return node
 
 
@@ -311,12 +317,12 @@ def is_pair(node: ast.expr | None) -> bool:
 
 
 def is_reason(node: ast.expr) -> bool:
-    """Whether an element of a list is a reason: its name, and which rows it holds for."""
+    """Check whether an element of a list is a reason: its name, and a condition."""
     return is_pair(node) and isinstance(node.elts[0], ast.Constant) and isinstance(node.elts[0].value, str)
 
 
 def without_docstring(node: ast.FunctionDef) -> ast.FunctionDef:
-    """The function without the text that says what it is for."""
+    """Return the function without its docstring."""
     body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
     changed = ast.FunctionDef(**{**dict(ast.iter_fields(node)), "body": body or [ast.Pass()]})
     return ast.copy_location(changed, node)
@@ -325,14 +331,15 @@ def without_docstring(node: ast.FunctionDef) -> ast.FunctionDef:
 def with_switches(
     source: str, package: Package, name: str, *, module: str = "", first: int = 1, topic: str = ""
 ) -> tuple[str, list[Mutant]]:
-    """The source of a module with switches, and what they do; `name` is that of the package."""
+    """Return the source of a module with switches, and its mutants; `name` is the name of the package."""
     tree = ast.parse(source)
     switched = Switched(package, module, first, topic)
     tree = switched.visit(tree)
-    at = next(
-        (n for n, one in enumerate(tree.body) if not (is_docstring(one) or is_future(one))), len(tree.body)
+    index = next(
+        (n for n, statement in enumerate(tree.body) if not (is_docstring(statement) or is_future(statement))),
+        len(tree.body),
     )  # fmt: skip
-    tree.body.insert(at, ast.parse(f"import {name}.{SWITCHES} as {SWITCHES}").body[0])
+    tree.body.insert(index, ast.parse(f"import {name}.{SWITCHES} as {SWITCHES}").body[0])
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n", switched.mutants
 
 
@@ -345,13 +352,13 @@ def is_future(node: ast.stmt) -> bool:
 
 
 def numbered(mutants: Sequence[Mutant]) -> dict[int, Mutant]:
-    """Mutants by the number of their switch; those of the same name are told apart."""
+    """Return mutants by the number of their switch; mutants of the same name are numbered."""
     times: Counter[str] = Counter()
-    found = {}
-    for number, one in enumerate(mutants, start=1):
-        times[one.key] += 1
-        found[number] = replace(one, ordinal=times[one.key])
-    return found
+    mutants_by_number = {}
+    for number, mutant in enumerate(mutants, start=1):
+        times[mutant.key] += 1
+        mutants_by_number[number] = replace(mutant, ordinal=times[mutant.key])
+    return mutants_by_number
 
 
 def break_package(root: Path, name: str, topics: Mapping[str, Sequence[str]], errors: str) -> dict[int, Mutant]:
@@ -373,7 +380,7 @@ def break_package(root: Path, name: str, topics: Mapping[str, Sequence[str]], er
                     continue
                 done.add(path)
                 module = str(path.relative_to(root))
-                text, its = with_switches(
+                text, new_mutants = with_switches(
                     path.read_text(encoding="utf-8"),
                     package,
                     name,
@@ -382,5 +389,5 @@ def break_package(root: Path, name: str, topics: Mapping[str, Sequence[str]], er
                     topic=topic,
                 )
                 path.write_text(text, encoding="utf-8")
-                mutants += its
+                mutants += new_mutants
     return numbered(mutants)

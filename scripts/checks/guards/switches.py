@@ -48,7 +48,7 @@ def _record(number: int, outcome: bool) -> None:
 
 
 def condition(number: int, never: int, settled: bool, value: Any) -> Any:
-    """The condition of a guard; mutant `number` negates it, and `never` settles it such that nothing is refused."""
+    """Return the condition; mutant `number` negates it, and `never` fixes it so that nothing is refused."""
     state = STATE.unpack_from(_switch)[0]
     if state == RECORD:
         _record(number, bool(value))
@@ -60,21 +60,21 @@ def condition(number: int, never: int, settled: bool, value: Any) -> Any:
 
 
 def off(number: int) -> bool:
-    """Whether an operand is left out."""
+    """Check whether an operand is left out."""
     return _is_on(number)
 
 
 def dropped(number: int) -> bool:
-    """Whether a statement is left out."""
+    """Check whether a statement is left out."""
     _record(number, True)
     return _is_on(number)
 
 
 def kept(number: int, element: Any) -> tuple[Any, ...]:
-    """An element of a list, unless it is left out."""
+    """Return an element of a list, unless it is left out."""
     return () if dropped(number) else (element,)
 
 
 def column(number: int, bad: Any) -> Any:
-    """A condition of Spark, or one that holds for no row."""
+    """Return a Spark condition, or a condition that is false for every row."""
     return bad & False if dropped(number) else bad

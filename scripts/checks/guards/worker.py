@@ -24,7 +24,7 @@ from scripts.checks.guards.switches import RECORD, STATE
 
 
 class Server:
-    """What serves the requests."""
+    """Pytest plugin that serves the requests."""
 
     def __init__(self, folder: Path, connection: socket.socket, package: str) -> None:
         self.folder, self.package = folder, package
@@ -52,9 +52,9 @@ class Server:
         """Empty the caches of the package, which may hold what a mutant computed."""
         for name, module in list(sys.modules.items()):
             if name == self.package or name.startswith(self.package + "."):
-                for one in list(vars(module).values()):
-                    if isinstance(one, functools._lru_cache_wrapper):
-                        one.cache_clear()
+                for attribute in list(vars(module).values()):
+                    if isinstance(attribute, functools._lru_cache_wrapper):
+                        attribute.cache_clear()
 
     # --- hooks
 
@@ -76,8 +76,8 @@ class Server:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Serve until the other side hangs up."""
-        items = {one.nodeid: one for one in session.items}
-        self.say(tests={name: fixtures_of(one) for name, one in items.items()})
+        items = {item.nodeid: item for item in session.items}
+        self.say(tests={name: fixtures_of(item) for name, item in items.items()})
         for line in self.lines:
             request = json.loads(line)
             self.serve(session, items, request["mutant"], request["tests"])
@@ -85,8 +85,8 @@ class Server:
 
     def serve(self, session: pytest.Session, items: dict[str, pytest.Item], mutant: int, tests: list[str]) -> None:
         self.forget()
-        for at, name in enumerate(tests):
-            following = items[tests[at + 1]] if at + 1 < len(tests) else Between(session)
+        for position, name in enumerate(tests):
+            following = items[tests[position + 1]] if position + 1 < len(tests) else Between(session)
             self.switch(mutant, self.number_of(name) if mutant == RECORD else 0)
             self.say(began=name)
             began = time.monotonic()
@@ -103,7 +103,7 @@ class Server:
 
 
 class Between:
-    """A test of no file, for which pytest tears down all but the session."""
+    """Test without a file, which makes pytest tear down all fixtures except those of the session."""
 
     def __init__(self, session: pytest.Session) -> None:
         self.session = session
@@ -117,16 +117,16 @@ def fixtures_of(item: pytest.Item) -> list[str]:
 
 
 def run(item: pytest.Item, following: Any) -> tuple[str, str]:
-    """How a test ends, and the last line of why."""
+    """Run a test; return its outcome, and the last line of the failure."""
     try:
         reports = runtestprotocol(item, log=False, nextitem=following)
     except (KeyboardInterrupt, SystemExit) as error:
         return "failed", repr(error)
-    failed = [one for one in reports if one.failed]
+    failed = [report for report in reports if report.failed]
     if failed:
         text = str(getattr(failed[0].longrepr, "reprcrash", None) or failed[0].longrepr)
         return "failed", text[-300:]
-    return ("skipped" if any(one.skipped for one in reports) else "passed"), ""
+    return ("skipped" if any(report.skipped for report in reports) else "passed"), ""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -37,7 +37,7 @@ NUMBERS: tuple[Cutoff, ...] = (1, 2, 3, 5, 10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One line of the table. `skipped` says why nothing was compared."""
+    """One line of the table. `skipped` is the reason why nothing was compared."""
 
     convention: str
     data: str
@@ -107,8 +107,8 @@ class Comparison:
     optional: bool = False
 
     def takes(self, data: SharedSet) -> bool:
-        asked = [rows for run in data.runs.values() for rows in run.values() if self.domain(rows)]
-        grades = {relevance for rows in asked for relevance in labels(rows)}
+        compared = [rows for run in data.runs.values() for rows in run.values() if self.domain(rows)]
+        grades = {relevance for rows in compared for relevance in labels(rows)}
         lowest = min(0.0, *self.shape.grades)
         return bool(grades) and max(grades) <= self.largest and (lowest < 0 or min(grades) >= 0)
 
@@ -210,13 +210,13 @@ def _outcome(comparison: Comparison, name: str, batches: Iterator[Queries]) -> O
 
     def differences() -> Iterator[float]:
         for queries in batches:
-            asked = {query: rows for query, rows in queries.items() if comparison.domain(rows)}
-            if not asked:
+            compared = {query: rows for query, rows in queries.items() if comparison.domain(rows)}
+            if not compared:
                 continue
-            theirs = comparison.tool.call(asked, comparison.cutoffs)
-            ours = score(asked, convention, comparison.cutoffs)
+            theirs = comparison.tool.call(compared, comparison.cutoffs)
+            ours = score(compared, convention, comparison.cutoffs)
             if not comparison.shape.ties:
-                ours, theirs = without_ties(ours, asked), without_ties(theirs, asked)
+                ours, theirs = without_ties(ours, compared), without_ties(theirs, compared)
             yield from differences_of(ours, theirs)
 
     return outcome_of(comparison.convention, name, comparison.tool.title, differences(), comparison.tolerance)
@@ -225,13 +225,13 @@ def _outcome(comparison: Comparison, name: str, batches: Iterator[Queries]) -> O
 def outcome_of(
     convention: str, data: str, tool: str, differences: Iterable[float], tolerance: float = EXACT
 ) -> Outcome:
-    """A line about differences of values, or why there are none."""
+    """Return a line about differences of values, or the reason why nothing was compared."""
     line = partial(Outcome, convention=convention, data=data, tool=tool, tolerance=tolerance)
     try:
-        found = list(differences)
+        all_differences = list(differences)
     except UnavailableError as error:
         return line(skipped=str(error))
-    return line(values=len(found), worst=max(found, default=0.0))
+    return line(values=len(all_differences), worst=max(all_differences, default=0.0))
 
 
 def against_stored(data: SharedSet, tool: str, run: str) -> Outcome:
@@ -246,7 +246,7 @@ def against_stored(data: SharedSet, tool: str, run: str) -> Outcome:
 
 
 def differences_of(ours: Values, theirs: Values) -> list[float]:
-    """Differences of queries; infinite where one gives a value and the other none."""
+    """Return differences of queries; infinite if only one side has a value."""
     return [abs(ours[key] - value) if key in ours else math.inf for key, value in theirs.items()] + [
         math.inf for key in ours if key not in theirs
     ]

@@ -59,7 +59,7 @@ PREFIXES = ("", "a", "aa", "A", "Z", "9", "10", "-", "é", "e\u0301", "中", "\u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What random rankings may hold, by what a tool can take."""
+    """Features of random rankings that a tool supports."""
 
     grades: tuple[float, ...] = NEGATIVE
     ties: bool = True
@@ -108,7 +108,7 @@ def _scores(random_: random.Random, n: int, shape: Shape) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class SharedSet:
-    """One data set: what each run ranked, and what tools said about it when it was made."""
+    """One data set: ranked rows of each run, and values of tools that were stored with it."""
 
     name: str
     runs: Mapping[str, Queries]
@@ -116,7 +116,7 @@ class SharedSet:
 
 
 def shared_folder() -> Path | None:
-    """The folder of the shared data sets, which are not part of the project; None where it is absent."""
+    """Return the folder of the shared data sets, which are not part of the project; None if it is absent."""
     folder = Path(os.environ.get("NDCG_SPARK_SHARED_DATA") or SHARED)
     return folder if folder.is_dir() else None
 
@@ -163,7 +163,7 @@ def score(queries: Queries, convention: Convention, cutoffs: Sequence[Cutoff], e
 
 
 def metric_values(queries: Queries, convention: Convention, name: str) -> dict[str, float]:
-    """A metric of each query that counts."""
+    """Return a metric of each query that counts."""
     column = parse_metric(name)[0].column
     rows = per_query(queries, convention, metrics=[name])
     return {row["query_id"]: row[column] for row in rows if row[column] is not None}
@@ -172,7 +172,7 @@ def metric_values(queries: Queries, convention: Convention, name: str) -> dict[s
 def per_query(
     queries: Queries, convention: Convention, engine: Engine = "local", **options: Any
 ) -> list[Mapping[str, Any]]:
-    """Rows of `ndcg_spark.evaluate`, of a run and judgments; or of arrays, where labels have an order."""
+    """Return rows of `ndcg_spark.evaluate` on a run and judgments; on arrays if labels are ordered."""
     every = [row for rows in queries.values() for row in rows]
     if convention.ideal == "unsorted":
         lists = [(query, ranked_labels(rows, convention), labels(rows)) for query, rows in queries.items()]
@@ -182,12 +182,12 @@ def per_query(
         judged = [(row.query, row.item, row.relevance) for row in every if row.relevance is not None]
         order = "position" if convention.ties == "input_order" else None
         data, options = table_of(run, RUN), {**options, "judgments": table_of(judged, JUDGMENTS), "order": order}
-    found = ndcg_spark.evaluate(data, convention=convention, engine=engine, **options).per_query
-    return found.to_pylist() if isinstance(found, pa.Table) else found.collect()
+    result_rows = ndcg_spark.evaluate(data, convention=convention, engine=engine, **options).per_query
+    return result_rows.to_pylist() if isinstance(result_rows, pa.Table) else result_rows.collect()
 
 
 def table_of(rows: Sequence[tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """A table of rows, which may be none."""
+    """Build a table of rows, which may be empty."""
     return pa.Table.from_pylist([dict(zip(types, row, strict=True)) for row in rows], pa.schema(types))
 
 
@@ -205,6 +205,6 @@ def ranked_labels(rows: Sequence[Row], convention: Convention) -> list[float | N
 
 
 def compared(row: Row, precision: str = "double") -> float:
-    """The score of a retrieved row, as it is compared."""
+    """Return the score of a retrieved row in the precision of the comparison."""
     assert row.score is not None
     return to_float32(row.score) if precision == "float32" else row.score

@@ -54,44 +54,45 @@ def engine_outcomes(sets: Sequence[SharedSet], engine: Engine) -> Iterator[Outco
 
 
 def by_engine(engine: Engine, comparison: Comparison, sets: Sequence[SharedSet]) -> Outcome:
-    """One evaluation of all runs of all sets that the tool takes, each query under a name of its own."""
+    """Evaluate all runs of all sets that the tool supports at once, with a unique name for each query."""
     cutoffs: Sequence[Cutoff] = tuple(k for k in comparison.cutoffs if k is not None) or comparison.cutoffs
     queries: Queries = {}
     theirs: Values = {}
     for data in sets:
-        for run, its in data.runs.items():
-            asked = {query: rows for query, rows in its.items() if comparison.domain(rows)}
-            found = comparison.tool.call(asked, cutoffs)
+        for run, run_queries in data.runs.items():
+            compared = {query: rows for query, rows in run_queries.items() if comparison.domain(rows)}
+            values = comparison.tool.call(compared, cutoffs)
             if not comparison.shape.ties:
-                found = without_ties(found, asked)
+                values = without_ties(values, compared)
             prefix = f"{data.name}/{run}/"
-            theirs |= {(prefix + query, k): value for (query, k), value in found.items()}
+            theirs |= {(prefix + query, k): value for (query, k), value in values.items()}
             queries |= {
-                prefix + query: [replace(row, query=prefix + query) for row in rows] for query, rows in asked.items()
+                prefix + query: [replace(row, query=prefix + query) for row in rows]
+                for query, rows in compared.items()
             }
     ours = score(queries, Convention.parse(comparison.convention), cutoffs, engine)
     if not comparison.shape.ties:
         ours = without_ties(ours, queries)
     data_sets = f"{len(sets)} shared sets {ENGINES[engine]}"
-    found = differences_of(ours, theirs)
-    return outcome_of(comparison.convention, data_sets, comparison.tool.title, found, comparison.tolerance)
+    values = differences_of(ours, theirs)
+    return outcome_of(comparison.convention, data_sets, comparison.tool.title, values, comparison.tolerance)
 
 
 def against_mllib(spark: SparkSession, seeds: Sequence[int]) -> Outcome:
     """MLlib itself, which gives means alone: one job a query and cutoff."""
     from pyspark.mllib.evaluation import RankingMetrics
 
-    cutoffs, found = NUMBERS[2:], list[float]()
+    cutoffs, differences = NUMBERS[2:], list[float]()
     for seed in seeds:
         random_ = random_queries(seed, Shape(grades=ANY_GRADE), n_queries=12)
         # An empty list has no type that Spark could find out.
         queries = {name: rows for name, rows in random_.items() if has_list_and_label(rows) and written.truth(rows)}
         theirs: Values = {}
         for query, rows in queries.items():
-            one = ([row.item for row in written.shown(rows)], sorted(written.truth(rows)))
+            pair = ([row.item for row in written.shown(rows)], sorted(written.truth(rows)))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # MLlib makes an SQLContext, which is deprecated
-                metrics = RankingMetrics(spark.sparkContext.parallelize([one], 1))
+                metrics = RankingMetrics(spark.sparkContext.parallelize([pair], 1))
             theirs |= {(query, k): metrics.ndcgAt(k) for k in cutoffs if k is not None}
-        found += differences_of(score(queries, PRESETS["mllib_binary"], cutoffs), theirs)
-    return outcome_of("mllib_binary", f"random, {len(seeds)} seeds", f"Spark {spark.version} MLlib", found)
+        differences += differences_of(score(queries, PRESETS["mllib_binary"], cutoffs), theirs)
+    return outcome_of("mllib_binary", f"random, {len(seeds)} seeds", f"Spark {spark.version} MLlib", differences)

@@ -32,12 +32,12 @@ def metric_outcomes(seeds: Sequence[int], sets: Iterable[SharedSet]) -> Iterator
     shape = Shape(grades=WHOLE_GRADES)
     batches = [("random", [random_queries(seed, shape) for seed in seeds])]
     batches += [(data.name, list(data.runs.values())) for data in sets if data.name.startswith("trec_eval")]
-    for name, found in batches:
+    for name, values in batches:
         for ours, theirs in TREC_EVAL.items():
-            yield _outcome("trec_eval_9", ours, name, f"pytrec_eval {theirs}", _trec_eval(theirs), found, EXACT)
+            yield _outcome("trec_eval_9", ours, name, f"pytrec_eval {theirs}", _trec_eval(theirs), values, EXACT)
         for measure, tolerance in IR_MEASURES.items():
             convention = BY_OTHERS.get(measure.partition("@")[0], "ir_measures")
-            yield _outcome(convention, measure, name, f"ir_measures {measure}", _ir(measure), found, tolerance)
+            yield _outcome(convention, measure, name, f"ir_measures {measure}", _ir(measure), values, tolerance)
 
 
 def _trec_eval(measure: str) -> Ask:
@@ -55,9 +55,9 @@ def _outcome(
 
     def differences() -> Iterator[float]:
         for queries in batches:
-            asked = {query: rows for query, rows in queries.items() if is_survived(rows)}
-            theirs = ask(asked)
-            ours = metric_values(asked, Convention.parse(convention), metric)
+            compared = {query: rows for query, rows in queries.items() if is_survived(rows)}
+            theirs = ask(compared)
+            ours = metric_values(compared, Convention.parse(convention), metric)
             yield from (abs(value - ours[query]) for query, value in theirs.items() if query in ours)
 
     return outcome_of(convention, f"{data}, {metric}", tool, differences(), tolerance)

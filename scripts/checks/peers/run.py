@@ -33,7 +33,7 @@ HEADINGS = ("preset", "data", "compared with", "values", "worst difference", "to
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     outcomes = list(all_outcomes(range(arguments.seeds), engines=arguments.engine))
-    order = {name: at for at, name in enumerate(PRESETS)}
+    order = {name: position for position, name in enumerate(PRESETS)}
     outcomes.sort(key=lambda outcome: order[preset_of(outcome)])
     print("\n".join(table(outcomes)))
     if shared_folder() is None:
@@ -76,11 +76,14 @@ def all_outcomes(seeds: Sequence[int], *, engines: Sequence[Literal["local", "sp
 
 
 def together(data: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """One line for several data sets: all values, and the worst difference in any of them."""
+    """Merge the outcomes of several data sets: number of values, and the worst difference."""
     compared = [outcome for outcome in outcomes if not outcome.skipped]
     if not compared:
         return list(outcomes[:1])
-    values, worst = sum(one.values for one in compared), max(one.worst for one in compared)
+    values, worst = (
+        sum(engine_outcome.values for engine_outcome in compared),
+        max(engine_outcome.worst for engine_outcome in compared),
+    )
     return [replace(compared[0], data=data, values=values, worst=worst)]
 
 
@@ -91,7 +94,7 @@ def preset_of(outcome: Outcome) -> str:
 def table(outcomes: Iterable[Outcome]) -> list[str]:
     """Aligned for a terminal, and Markdown all the same."""
     rows = [HEADINGS, *(_cells(outcome) for outcome in outcomes)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(HEADINGS))]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(HEADINGS))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
     ]

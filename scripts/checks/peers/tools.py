@@ -28,12 +28,12 @@ WHOLE_LIST = 100_000
 
 
 class UnavailableError(Exception):
-    """The tool is not there; the text says why."""
+    """The tool is not available; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """An outside implementation, or a definition of one, which belongs to no package."""
+    """An outside implementation, or a definition that is not part of a package."""
 
     call: Callable[[Queries, Sequence[Cutoff]], Values]
     package: str = ""
@@ -41,7 +41,7 @@ class Tool:
 
     @property
     def title(self) -> str:
-        """The tool with the version that is installed."""
+        """Name of the tool and its installed version."""
         try:
             return f"{self.package} {version(self.package)}{self.beside}" if self.package else self.beside
         except PackageNotFoundError:
@@ -58,16 +58,18 @@ def imported(module: str) -> ModuleType:
 
 
 def _judgments(queries: Queries) -> dict[str, dict[str, int]]:
-    found = {
+    qrels = {
         query: {row.item: int(row.relevance) for row in rows if row.relevance is not None}
         for query, rows in queries.items()
     }
-    return {query: judged for query, judged in found.items() if judged}
+    return {query: judged for query, judged in qrels.items() if judged}
 
 
 def _run(queries: Queries) -> dict[str, dict[str, float]]:
-    found = {query: {row.item: row.score for row in rows if row.score is not None} for query, rows in queries.items()}
-    return {query: scored for query, scored in found.items() if scored}
+    scores = {
+        query: {row.item: row.score for row in rows if row.score is not None} for query, rows in queries.items()
+    }
+    return {query: scored for query, scored in scores.items() if scored}
 
 
 def _arrays(rows: Iterable[Row]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -85,10 +87,10 @@ def pytrec_eval(queries: Queries, cutoffs: Sequence[Cutoff], *, judged_only: boo
     evaluator = imported("pytrec_eval").RelevanceEvaluator(
         _judgments(queries), measures, judged_docs_only_flag=judged_only
     )
-    found = evaluator.evaluate(_run(queries))
+    results = evaluator.evaluate(_run(queries))
     return {
         (query, k): values["ndcg" if k is None else f"ndcg_cut_{k}"]
-        for query, values in found.items()
+        for query, values in results.items()
         for k in cutoffs
     }
 
@@ -96,23 +98,23 @@ def pytrec_eval(queries: Queries, cutoffs: Sequence[Cutoff], *, judged_only: boo
 def ir_measures(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
     module = imported("ir_measures")
     measures = {module.nDCG if k is None else module.nDCG @ k: k for k in cutoffs}
-    found = module.iter_calc(list(measures), _judgments(queries), _run(queries))
-    return {(metric.query_id, measures[metric.measure]): metric.value for metric in found}
+    measurements = module.iter_calc(list(measures), _judgments(queries), _run(queries))
+    return {(metric.query_id, measures[metric.measure]): metric.value for metric in measurements}
 
 
 def measures_of_pytrec_eval(queries: Queries, measure: str) -> dict[str, float]:
-    """One measure of trec_eval, by the name of its output, such as map_cut_5."""
+    """Return one measure of trec_eval, by the name of its output, such as map_cut_5."""
     name, _, k = measure.rpartition("_")
-    asked = f"{name}.{k}" if k.isdigit() else measure
-    evaluator = imported("pytrec_eval").RelevanceEvaluator(_judgments(queries), {asked})
+    requested = f"{name}.{k}" if k.isdigit() else measure
+    evaluator = imported("pytrec_eval").RelevanceEvaluator(_judgments(queries), {requested})
     return {query: values[measure] for query, values in evaluator.evaluate(_run(queries)).items()}
 
 
 def measures_of_ir_measures(queries: Queries, measure: str) -> dict[str, float]:
-    """One measure of ir_measures, by its name there."""
+    """Return one measure of ir_measures, by its name there."""
     module = imported("ir_measures")
-    found = module.iter_calc([module.parse_measure(measure)], _judgments(queries), _run(queries))
-    return {metric.query_id: metric.value for metric in found}
+    measurements = module.iter_calc([module.parse_measure(measure)], _judgments(queries), _run(queries))
+    return {metric.query_id: metric.value for metric in measurements}
 
 
 def gdeval(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
@@ -122,7 +124,7 @@ def gdeval(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
     source = pkgutil.get_data("ir_measures", "bin/gdeval.pl")
     if perl is None or source is None:
         raise UnavailableError("gdeval.pl needs perl, and the copy that ir-measures ships")
-    found: Values = {}
+    values: Values = {}
     with tempfile.TemporaryDirectory() as folder:
         script, judged, run = (Path(folder) / name for name in ("gdeval.pl", "qrels", "run"))
         script.write_bytes(source)
@@ -133,15 +135,15 @@ def gdeval(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
             printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             for line in printed.splitlines()[1:]:
                 _, query, ndcg, _ = line.split(",")
-                found[query, k] = float(ndcg)
-    return found
+                values[query, k] = float(ndcg)
+    return values
 
 
 def _lines(cells: Mapping[str, Mapping[str, float]], form: str) -> str:
     return "".join(
         form.format(query=query, item=item, value=value)
-        for query, its in cells.items()
-        for item, value in its.items()
+        for query, items in cells.items()
+        for item, value in items.items()
     )
 
 
@@ -150,37 +152,43 @@ def _lines(cells: Mapping[str, Mapping[str, float]], form: str) -> str:
 
 def scikit_learn(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
     ndcg_score = imported("sklearn.metrics").ndcg_score
-    found = {}
+    values = {}
     for query, rows in queries.items():
         labels, scores = _arrays(rows)
         for k in cutoffs:
-            found[query, k] = float(ndcg_score([labels], [scores], k=k))
-    return found
+            values[query, k] = float(ndcg_score([labels], [scores], k=k))
+    return values
 
 
 def lightgbm(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    """A booster without trees scores by `init_score`; it gives means, so each query is a data set of its own."""
+    """Score with a booster without trees by `init_score`; it returns means, so each query is its own data set."""
     module = imported("lightgbm")
-    asked = {k or WHOLE_LIST: k for k in cutoffs}
+    cutoff_by_name = {k or WHOLE_LIST: k for k in cutoffs}
     quiet = {"verbose": -1, "num_threads": 1}
-    found = {}
+    values = {}
     for query, rows in queries.items():
         labels, scores = _arrays(rows)
         data = module.Dataset(
             np.zeros((len(labels), 1)), labels, group=[len(labels)], init_score=scores, params=quiet
         )
-        settings = {"objective": "none", "metric": "ndcg", "eval_at": sorted(asked), **quiet}
+        settings = {"objective": "none", "metric": "ndcg", "eval_at": sorted(cutoff_by_name), **quiet}
         for _, name, value, *_ in module.Booster(settings, data).eval_train():
-            found[query, asked[int(name.partition("@")[2])]] = float(value)
-    return found
+            values[query, cutoff_by_name[int(name.partition("@")[2])]] = float(value)
+    return values
 
 
 def xgboost(queries: Queries, cutoffs: Sequence[Cutoff], *, minus: str = "", **options: bool) -> Values:
-    """A booster without trees predicts `base_margin`; it gives means, so each query is a data set of its own."""
+    """Score with a booster without trees by `base_margin`; it returns means, so each query is its own data set."""
     module = imported("xgboost")
-    asked = {f"ndcg@{k or WHOLE_LIST}{minus}": k for k in cutoffs}
-    settings = {"objective": "rank:ndcg", "eval_metric": list(asked), "verbosity": 0, "nthread": 1, **options}
-    found = {}
+    cutoff_by_name = {f"ndcg@{k or WHOLE_LIST}{minus}": k for k in cutoffs}
+    settings = {
+        "objective": "rank:ndcg",
+        "eval_metric": list(cutoff_by_name),
+        "verbosity": 0,
+        "nthread": 1,
+        **options,
+    }
+    values = {}
     for query, rows in queries.items():
         labels, scores = _arrays(rows)
         data = module.DMatrix(
@@ -188,29 +196,31 @@ def xgboost(queries: Queries, cutoffs: Sequence[Cutoff], *, minus: str = "", **o
         )
         for printed in module.Booster(settings, [data]).eval(data).split("\t")[1:]:
             name, _, value = printed.removeprefix("eval-").partition(":")
-            found[query, asked[name]] = float(value)
-    return found
+            values[query, cutoff_by_name[name]] = float(value)
+    return values
 
 
 def catboost(queries: Queries, cutoffs: Sequence[Cutoff], *, kind: str = "Base") -> Values:
     eval_metric = imported("catboost.utils").eval_metric
-    found = {}
+    values = {}
     for query, rows in queries.items():
         labels, scores = _arrays(rows)
         for k in cutoffs:
             metric = f"NDCG:type={kind};top={k or -1}"
-            found[query, k] = eval_metric(labels, scores, metric, group_id=[0] * len(labels))[0]
-    return found
+            values[query, k] = eval_metric(labels, scores, metric, group_id=[0] * len(labels))[0]
+    return values
 
 
 def ranx(queries: Queries, cutoffs: Sequence[Cutoff], *, metric: str = "ndcg") -> Values:
     module = imported("ranx")
-    asked = {metric if k is None else f"{metric}@{k}": k for k in cutoffs}
+    cutoff_by_name = {metric if k is None else f"{metric}@{k}": k for k in cutoffs}
     run = module.Run(_run(queries))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Numba warns of a cast in ranx when it first compiles it
-        module.evaluate(module.Qrels(_judgments(queries)), run, list(asked), make_comparable=True)
-    return {(query, k): float(value) for name, k in asked.items() for query, value in run.scores[name].items()}
+        module.evaluate(module.Qrels(_judgments(queries)), run, list(cutoff_by_name), make_comparable=True)
+    return {
+        (query, k): float(value) for name, k in cutoff_by_name.items() for query, value in run.scores[name].items()
+    }
 
 
 PYTREC_EVAL = Tool(package="pytrec-eval-terrier", call=pytrec_eval)

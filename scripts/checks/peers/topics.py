@@ -28,13 +28,13 @@ TOPICS_TYPE = pa.list_(
 def topic_outcomes(seeds: Sequence[int]) -> Iterator[Outcome]:
     """Compare on random lists and topics, with items of equal gain, unjudged items and short lists."""
     for k in CUTOFFS:
-        differences = (one for seed in seeds for one in _differences(random.Random(seed), k))
+        differences = (difference for seed in seeds for difference in _differences(random.Random(seed), k))
         yield outcome_of("default", f"random topics, alpha_ndcg@{k}", f"ndeval alpha-nDCG@{k}", differences)
 
 
 def _differences(draw: random.Random, k: int) -> Iterator[float]:
-    items = [f"d{at}" for at in range(40)]
-    queries = {f"q{at}": draw.sample(items, draw.randint(1, 25)) for at in range(30)}
+    items = [f"d{number}" for number in range(40)]
+    queries = {f"q{number}": draw.sample(items, draw.randint(1, 25)) for number in range(30)}
     judged: dict[str, Judged] = {
         query: {item: set(draw.sample("12345", draw.randint(1, 3))) for item in draw.sample(items, 15)}
         for query in queries
@@ -48,18 +48,25 @@ def _ndeval(queries: dict[str, list[str]], judged: dict[str, Judged], k: int) ->
     tool = imported("pyndeval")
     qrels = [
         tool.SubtopicQrel(query, topic, item, 1)
-        for query, its in judged.items()
-        for item, topics in its.items()
+        for query, items in judged.items()
+        for item, topics in items.items()
         for topic in sorted(topics)
     ]
-    run = [tool.ScoredDoc(query, item, -float(at)) for query, its in queries.items() for at, item in enumerate(its)]
-    found = tool.ndeval(qrels, run, measures=[f"alpha-nDCG@{k}"])
-    return {query: values[f"alpha-nDCG@{k}"] for query, values in found.items()}
+    run = [
+        tool.ScoredDoc(query, item, -float(position))
+        for query, items in queries.items()
+        for position, item in enumerate(items)
+    ]
+    measurements = tool.ndeval(qrels, run, measures=[f"alpha-nDCG@{k}"])
+    return {query: values[f"alpha-nDCG@{k}"] for query, values in measurements.items()}
 
 
 def _ours(queries: dict[str, list[str]], judged: dict[str, Judged], k: int) -> dict[str, float]:
     topics = [
-        [{"item": item, "relevance": 1.0, "topics": sorted(its)} for item, its in judged[query].items()]
+        [
+            {"item": item, "relevance": 1.0, "topics": sorted(item_topics)}
+            for item, item_topics in judged[query].items()
+        ]
         for query in queries
     ]
     batch = pa.RecordBatch.from_pydict(
@@ -69,12 +76,12 @@ def _ours(queries: dict[str, list[str]], judged: dict[str, Judged], k: int) -> d
         }
     )
     offsets = list_offsets(batch.column("items"))
-    rank, one = rank_of_rows(offsets), np.ones(offsets[-1], dtype=np.int64)
+    rank, ones = rank_of_rows(offsets), np.ones(offsets[-1], dtype=np.int64)
     lists = RelevanceLists(
         read=lambda: Entries(
             relevance=np.zeros(len(rank)),
             judged=np.zeros(len(rank), dtype=np.bool_),
-            groups=TieGroups(rank, one, one, np.arange(len(rank))),
+            groups=TieGroups(rank, ones, ones, np.arange(len(rank))),
         ),
         offsets=offsets,
         lengths=np.diff(offsets),

@@ -23,7 +23,7 @@ SETTINGS = {
 
 @contextmanager
 def cluster_below(scratch: Path, writers: int) -> Iterator[Cluster]:
-    """Two workers with an executor for each writer."""
+    """Start a cluster of two workers, with an executor for each writer."""
     home = str(Path(pyspark.__file__).resolve().parent)
     environment = {**os.environ, "SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"}
     with Cluster(scratch / "cluster", environment, scratch, cores=writers) as cluster:
@@ -36,10 +36,10 @@ def losing_executors(cluster: Cluster, rng: random.Random) -> Iterator[list[int]
     killed: list[int] = []
 
     def strike() -> None:
-        there = list(cluster.executors())
-        if there:
+        executors = list(cluster.executors())
+        if executors:
             with suppress(ProcessLookupError):
-                kill(rng.choice(there))
+                kill(rng.choice(executors))
                 killed.append(1)
 
     timer = threading.Timer(rng.uniform(0, 1.5), strike) if rng.random() < 0.5 else None

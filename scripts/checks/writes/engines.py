@@ -34,7 +34,7 @@ BAD = {"item_id": None, "score": NAN, "relevance": NAN}
 
 
 def rows_of_night(rng: random.Random, rankers: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows with ties, unjudged items, segments without a value, and sometimes bad ones."""
+    """Generate rows with ties, unjudged items, null segments, and sometimes bad rows."""
     rows = []
     for query in range(rng.randint(2, 40)):
         about = {
@@ -45,8 +45,13 @@ def rows_of_night(rng: random.Random, rankers: Sequence[str]) -> list[dict[str, 
         }
         grades = [rng.choice((0.0, 1.0, 2.0, 3.0, None)) for _ in range(12)]
         for ranker in rankers:
-            for at in rng.sample(range(12), rng.randint(1, 12)):
-                row = {"ranker": ranker, "item_id": f"i{at}", "score": rng.randrange(9) / 7, "relevance": grades[at]}
+            for item_number in rng.sample(range(12), rng.randint(1, 12)):
+                row = {
+                    "ranker": ranker,
+                    "item_id": f"i{item_number}",
+                    "score": rng.randrange(9) / 7,
+                    "relevance": grades[item_number],
+                }
                 rows.append({**about, **row})
     for row in rng.sample(rows, rng.choice((0, 0, 1, 2))):
         name = rng.choice([*BAD])
@@ -79,7 +84,7 @@ def plan_night(rng: random.Random, folder: Path) -> tuple[str, list[str]]:
 
 @dataclass
 class Turns:
-    """Two folders of the same nights: of both engines in turns, and of Spark."""
+    """Two folders of the same nights: one by both engines in turns, one by Spark."""
 
     spark: SparkSession
     folder: Path
@@ -103,7 +108,7 @@ class Turns:
         return self._told(ended, name)
 
     def _told(self, ended: Ended, name: str) -> str:
-        """What a job has said, where the folders have one name; columns grow once, so a second run says no more.
+        """Normalize the output of a job: replace folder names, and drop lines about new columns.
 
         Spark merges columns of files in no order that can be told, so words of these lines are in order here.
         """
@@ -113,9 +118,9 @@ class Turns:
             facts["periods"] = sorted(map(repr, facts["periods"]))
         return repr((ended.code, ended.out, lines, facts)).replace(str(self.folder / name), "FOLDER")
 
-    def night(self, rng: random.Random, at: int) -> None:
+    def night(self, rng: random.Random, number: int) -> None:
         """Write a night by one engine or by one after the other, and by Spark; compare."""
-        night = FIRST + timedelta(days=at)
+        night = FIRST + timedelta(days=number)
         dataset, options = plan_night(rng, self.folder / "in" / str(night))
         self.datasets.add(dataset)
         by = rng.sample(ENGINES, rng.choice((1, 1, 2)))
@@ -130,10 +135,10 @@ class Turns:
         if ours.keys() != theirs.keys():
             self.complain(f"{table}, {below}: slices {sorted(ours)}, not {sorted(theirs)}")
         for name in ours.keys() & theirs.keys():
-            for what, one, other in zip(("columns", "rows"), ours[name], theirs[name], strict=True):
-                if one != other:
-                    different = [(a, b) for a, b in zip(one, other, strict=False) if a != b][:2]
-                    self.complain(f"{table}, {name}: {what} {len(one)} and {len(other)}: {different}")
+            for what, mine, other in zip(("columns", "rows"), ours[name], theirs[name], strict=True):
+                if mine != other:
+                    different = [(a, b) for a, b in zip(mine, other, strict=False) if a != b][:2]
+                    self.complain(f"{table}, {name}: {what} {len(mine)} and {len(other)}: {different}")
 
     def finish(self) -> None:
         """Compare what Spark reads of all nights, and what is computed from them."""
@@ -156,26 +161,28 @@ class Turns:
 
 
 def slices_of(folder: Path, below: str) -> dict[str, tuple[list[str], list[str]]]:
-    """Columns and rows of each folder of a slice."""
-    found = {}
+    """Read columns and rows of each folder of a slice."""
+    rows_by_slice = {}
     for place in sorted(folder.glob(f"{below}/**/")):
         files = [pq.ParquetFile(path) for path in sorted(place.glob("*.parquet"))]
         columns = sorted({f"{field.name} {field.type}" for file in files for field in file.schema_arrow})
         tables = [file.read().to_pylist() for file in files]
         rows = [
-            {name: its for name, its in row.items() if name not in OF_THE_MOMENT} for one in tables for row in one
+            {name: value for name, value in row.items() if name not in OF_THE_MOMENT}
+            for row_table in tables
+            for row in row_table
         ]
         if files:
             texts = [repr(row).replace(str(folder.parent), "FOLDER") for row in rows]
-            found[str(place.relative_to(folder))] = columns, sorted(texts)
-    return found
+            rows_by_slice[str(place.relative_to(folder))] = columns, sorted(texts)
+    return rows_by_slice
 
 
 def write_in_turns(spark: SparkSession, folder: Path, count: int, seed: str) -> Turns:
     """Write as many nights, and compare."""
     turns, rng, began = Turns(spark, folder), random.Random(f"{seed} engines"), time.monotonic()
-    for at in range(count):
-        turns.night(rng, at)
+    for number in range(count):
+        turns.night(rng, number)
     turns.finish()
     turns.counts["seconds"] = round(time.monotonic() - began)
     return turns

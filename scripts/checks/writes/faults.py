@@ -94,15 +94,15 @@ COLUMNS = (
 
 
 class Running(Protocol):
-    """Writers that run tasks at the same time; with random numbers some of them meet with an accident."""
+    """Writers that run tasks at the same time; some of them fail at random."""
 
     def run(self, tasks: Sequence[Task], rng: random.Random | None = None) -> list[str]:
-        """How each of them ended."""
+        """Run tasks; return how each of them ended."""
 
 
 @dataclass
 class Leg:
-    """Two tables that jobs write together, and what was done to them.
+    """Two tables that jobs write together, and the states that are allowed.
 
     `known` is the version that each slice of each of them must hold, or one of several.
     """
@@ -116,32 +116,32 @@ class Leg:
     readers: dict[str, Reader] = field(default_factory=dict)
 
     def written(self, task: Task) -> list[tuple[str, SliceKey]]:
-        """What a task replaces."""
-        return [(self.places[at], one) for at in task.tables for one in task.slices]
+        """List the slices that a task replaces."""
+        return [(self.places[place_number], slice_key) for place_number in task.tables for slice_key in task.slices]
 
     def settle(self, tasks: Sequence[Task], ended: Sequence[str]) -> None:
         """Learn from what the writers of a night say which versions their slices may hold now."""
-        for one in {one for task in tasks for one in self.written(task)}:
-            pairs = [(task, end) for task, end in zip(tasks, ended, strict=True) if one in self.written(task)]
+        for slice_key in {slice_key for task in tasks for slice_key in self.written(task)}:
+            pairs = [(task, end) for task, end in zip(tasks, ended, strict=True) if slice_key in self.written(task)]
             done = {task.version for task, end in pairs if end == "done"}
             killed = {task.version for task, end in pairs if end in ("killed", "kept")}
             # Writers that were both done came one after the other; which was the later one, nobody knows here.
-            self.known[one] = (done or self.known.get(one, {0})) | killed
+            self.known[slice_key] = (done or self.known.get(slice_key, {0})) | killed
 
     def check(self, spark: SparkSession, night: date) -> None:
         """Judge every slice of a night, and remember what it holds."""
-        found = {place: self.kind.read(spark, place, night) for place in self.places}
-        for (place, one), allowed in self.known.items():
-            if one[0] != night.isoformat():
+        rows_by_place = {place: self.kind.read(spark, place, night) for place in self.places}
+        for (place, slice_key), allowed in self.known.items():
+            if slice_key[0] != night.isoformat():
                 continue
-            rows = found[place].get(one, [])
+            rows = rows_by_place[place].get(slice_key, [])
             verdict, version = judge(rows, allowed)
             if verdict != "whole":
                 self.counts[verdict] += 1
-                self.complaints.append(f"{self.name}: {place} {one} is {verdict}: {rows}, not one of {allowed}")
-            self.known[place, one] = {version}
+                self.complaints.append(f"{self.name}: {place} {slice_key} is {verdict}: {rows}, not one of {allowed}")
+            self.known[place, slice_key] = {version}
             if place in self.readers and version:
-                self.readers[place].settled |= {place_of(self.readers[place].root, one)}
+                self.readers[place].settled |= {place_of(self.readers[place].root, slice_key)}
 
     def heal(self, tasks: Iterable[Task], writers: Running, spark: SparkSession | None = None) -> None:
         """Run tasks again, one after the other and without faults: they are done, and nothing is left over.
@@ -213,7 +213,7 @@ class Threads:
         self._spark, self._leg, self._disk, self._pool = spark, leg, disk, ThreadPoolExecutor(4)
 
     def run(self, tasks: Sequence[Task], rng: random.Random | None = None) -> list[str]:
-        """How each of them ended."""
+        """Run tasks; return how each of them ended."""
         if self._disk is not None and rng is not None and rng.random() < 0.5:
             self._disk.fill(left=rng.randrange(160) << 10)
         try:
@@ -230,7 +230,7 @@ class Processes:
         self._writers, self._target = writers, Target(name, leg.places, tuple(map(str, roots)))
 
     def run(self, tasks: Sequence[Task], rng: random.Random | None = None) -> list[str]:
-        """How each of them ended."""
+        """Run tasks; return how each of them ended."""
         return self._writers.run(self._target, tasks, rng)
 
 
@@ -241,7 +241,7 @@ class OnCluster:
         self._writers, self._cluster, self._leg = writers, cluster, leg
 
     def run(self, tasks: Sequence[Task], rng: random.Random | None = None) -> list[str]:
-        """How each of them ended."""
+        """Run tasks; return how each of them ended."""
         if rng is None:
             return self._writers.run(tasks)
         with losing_executors(self._cluster, rng) as killed:
@@ -252,7 +252,7 @@ class OnCluster:
 
 @contextmanager
 def reading(leg: Leg) -> Iterator[None]:
-    """Read folders all the time: what was there once must be there whole, in one version, always."""
+    """Read folders all the time: a slice that existed once must always be complete, in one version."""
     if not leg.kind.folder:
         yield
         return
@@ -279,10 +279,10 @@ def reading(leg: Leg) -> Iterator[None]:
 
 @contextmanager
 def tables_of(spark: SparkSession, name: str, what: str, folder: Path, schema: str = "") -> Iterator[Leg]:
-    """Two tables of a format, in a schema of the catalog if one is named."""
+    """Return two tables of a format, in a schema of the catalog if one is named."""
     kind = FORMATS[name]
     words = what.replace(" ", "_")
-    places = tuple(schema + kind.reference(folder, one) for one in (words, f"{words}_queries"))
+    places = tuple(schema + kind.reference(folder, table_name) for table_name in (words, f"{words}_queries"))
     leg = Leg(f"{name}, {what}", kind, places)
     for place in places:
         kind.make(spark, place)
@@ -332,10 +332,10 @@ def cluster_legs(
     with cluster_below(scratch, writers=2) as cluster:
         settings = {**more, **SETTINGS, "spark.master": cluster.url}
         with Writers(2, scratch, settings) as writers:
-            for at, name in enumerate(names):
+            for number, name in enumerate(names):
                 with tables_of(spark, name, "cluster", scratch) as leg:
                     running = OnCluster(Processes(writers, leg, name), cluster, leg)
-                    share = count // len(names) + (at < count % len(names))
+                    share = count // len(names) + (number < count % len(names))
                     run_leg(spark, leg, running, share, seed, most=2)
                 yield leg
 
@@ -355,12 +355,12 @@ def run_legs(
     of the nights of a format.
     """
     weights = {name: 1 if name == "cluster" else 4 for name in names}
-    shares = {name: count * one // sum(weights.values()) for name, one in weights.items()}
+    shares = {name: count * weight // sum(weights.values()) for name, weight in weights.items()}
     shares[names[0]] += count - sum(shares.values())
     catalog = [name for name in FORMATS if FORMATS[name].metastore]
     legs: list[Leg | None] = []
     killed: list[tuple[str, int]] = []
-    for name in [one for one in names if one != "cluster"]:
+    for name in [weight for weight in names if weight != "cluster"]:
         alone = settings is None and name in catalog
         # A real run has at least one night with kills for each format; tests give no settings.
         special = 0 if alone else shares[name] // 4 or int(settings is not None and shares[name] > 1)
@@ -446,13 +446,13 @@ def run_all(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     outcomes += run_and_resume(each, seed) if "nights" in names else []
     outcomes += run_here(here, count - each * (len(names) - len(here)), seed) if here else []
     for name in elsewhere:
-        told = run_elsewhere(name, "scripts.checks.writes.faults", "--n", str(each), "--seed", seed, "--leg", name)
-        outcomes += [tuple(one) for one in told]
+        answer = run_elsewhere(name, "scripts.checks.writes.faults", "--n", str(each), "--seed", seed, "--leg", name)
+        outcomes += [tuple(outcome) for outcome in answer]
     return outcomes
 
 
 def table_of(outcomes: Sequence[Outcome]) -> str:
-    """Outcomes as Markdown, with a line of sums."""
+    """Format outcomes as Markdown, with a line of sums."""
     total: Counter[str] = Counter()
     for _, counts, _ in outcomes:
         total.update(counts)

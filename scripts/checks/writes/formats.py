@@ -31,7 +31,7 @@ Results = dict[str, dict[str, str]]
 
 def try_all(places: list[Place], only: str = "") -> Results:
     """Try all properties on all places; what is not kept begins with NO."""
-    found: Results = {}
+    results: Results = {}
     for place in places:
         for title, call in PROPERTIES.items():
             if only not in title:
@@ -39,20 +39,20 @@ def try_all(places: list[Place], only: str = "") -> Results:
             began = time.monotonic()
             try:
                 place.clear()
-                told = call(place)
+                answer = call(place)
             except Exception as error:  # a row of the table, and exit code 1
-                told = f"NO: {type(error).__name__}: {str(error).splitlines()[0][:300]}"
+                answer = f"NO: {type(error).__name__}: {str(error).splitlines()[0][:300]}"
                 traceback.print_exc()
-            found.setdefault(place.title, {})[title] = told
-            print(f"{place.title}: {title}: {told} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
-    return found
+            results.setdefault(place.title, {})[title] = answer
+            print(f"{place.title}: {title}: {answer} ({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)
+    return results
 
 
-def table_of(found: Results) -> str:
-    """Formats and properties as a table of Markdown."""
-    lines = [f"| property | {' | '.join(found)} |", f"| --- |{' --- |' * len(found)}"]
+def table_of(results: Results) -> str:
+    """Format results as a Markdown table of formats and properties."""
+    lines = [f"| property | {' | '.join(results)} |", f"| --- |{' --- |' * len(results)}"]
     for title in PROPERTIES:
-        cells = [its.get(title, "-") for its in found.values()]
+        cells = [answers.get(title, "-") for answers in results.values()]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -60,7 +60,7 @@ def table_of(found: Results) -> str:
 def write_for_ever(leg: str, title: str, base: str, root: str, first: str) -> None:
     """Write one version after the other until somebody ends this process; print each when it is done."""
     spark, _ = start(leg, Path(base), hive=False)
-    place = next(one for one in places_of(leg, spark, Path(base), hive=False) if one.title == title)
+    place = next(candidate for candidate in places_of(leg, spark, Path(base), hive=False) if candidate.title == title)
     if leg == "delta":  # the catalog of Sail is in the memory of a server
         spark.sql(f"CREATE TABLE {place.reference} USING delta LOCATION '{root}'")
     for version in count(int(first)):
@@ -93,19 +93,19 @@ def main(argv: list[str] | None = None) -> int:
     unknown = [leg for leg in options.legs if leg not in LEGS]
     if unknown:
         parser.error(f"there is no leg {unknown[0]}; there are {', '.join(LEGS)}")
-    found: Results = {}
+    results: Results = {}
     failed = False
     for leg in options.legs or LEGS:
         if leg == "spark" or options.here:
-            found |= run_here(leg, options.only)
+            results |= run_here(leg, options.only)
             continue
         try:
-            found |= run_elsewhere(leg, "scripts.checks.writes.formats", "--only", options.only, leg)
+            results |= run_elsewhere(leg, "scripts.checks.writes.formats", "--only", options.only, leg)
         except RuntimeError as error:
             print(error, file=sys.stderr)
             failed = True
-    print(json.dumps(found) if options.here else table_of(found))
-    failed |= any(told.startswith("NO") for its in found.values() for told in its.values())
+    print(json.dumps(results) if options.here else table_of(results))
+    failed |= any(answer.startswith("NO") for answers in results.values() for answer in answers.values())
     return int(failed and not options.here)
 
 

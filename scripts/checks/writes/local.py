@@ -49,18 +49,18 @@ class Kill:
 
     @property
     def as_json(self) -> str:
-        """What local_job.py reads: before which call the job ends itself, if that is planned."""
+        """Return the JSON for local_job.py: the call before which the job ends itself, if planned."""
         return json.dumps([self.step, self.at, int(self.number), self.table]) if self.step else ""
 
     @property
     def ends_all(self) -> bool:
-        """Whether the next write has to clear up: nobody is left, or was interrupted when about to do so."""
+        """Check whether the next write must clean up after the killed processes."""
         return self.step == "release" or (self.number == signal.SIGKILL and self.victim != "worker")
 
 
 @dataclass
 class Nights:
-    """A folder in which a night is written in two versions, and what became of it."""
+    """Folder in which a night is written in two versions, with checks of its state."""
 
     folder: Path
     counts: Counter[str] = field(default_factory=Counter)
@@ -73,33 +73,33 @@ class Nights:
         (self.folder / "temporary").mkdir()
         for version in (0, 1):
             (self.folder / f"in-{version}").mkdir()
-            for part in range(4):
-                make = np.random.default_rng([version, part])
+            for number in range(4):
+                make = np.random.default_rng([version, number])
                 columns = {
                     "query_id": make.integers(0, rows // 50, rows // 4),
-                    "item_id": np.arange(rows // 4) + part * rows,
+                    "item_id": np.arange(rows // 4) + number * rows,
                     "score": make.random(rows // 4),
                     "relevance": make.integers(0, 4, rows // 4),
                 }
                 pq.write_table(
-                    pa.table(columns), self.folder / f"in-{version}" / f"{part}.parquet", row_group_size=5000
+                    pa.table(columns), self.folder / f"in-{version}" / f"{number}.parquet", row_group_size=5000
                 )
             began = time.monotonic()
-            code, told = self.run(version)
+            code, output = self.run(version)
             self.longest = time.monotonic() - began
             if code:
-                raise RuntimeError(f"a job that nobody kills ended with {code}: {told}")
+                raise RuntimeError(f"a job that nobody kills ended with {code}: {output}")
             for name in TABLES.values():
                 self.known.setdefault(name, []).append(self.rows(name))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """Rows of a table, in one order."""
-        found = [
+        """Read the rows of a table, in a fixed order."""
+        stored_rows = [
             {key: value for key, value in row.items() if key != OF_THE_MOMENT}
             for path in (self.folder / name).glob("run_date=*/slice=*/*.parquet")
             for row in pq.ParquetFile(path).read().to_pylist()
         ]
-        return sorted(found, key=repr)
+        return sorted(stored_rows, key=repr)
 
     def run(self, version: int, kill: Kill | None = None) -> tuple[int, list[str]]:
         """Write the night; return the exit code and the lines that are no progress."""
@@ -141,21 +141,21 @@ class Nights:
 
     def processes(self) -> list[int]:
         """Workers of this folder: their command has the folder of their pool."""
-        mark, found = str(self.folder / "temporary").encode(), []
+        mark, pids = str(self.folder / "temporary").encode(), []
         for place in Path("/proc").glob("[0-9]*"):
             try:
                 if mark in (place / "cmdline").read_bytes():
-                    found.append(int(place.name))
+                    pids.append(int(place.name))
             except (FileNotFoundError, ProcessLookupError):
                 continue
-        return sorted(found)
+        return sorted(pids)
 
     def night(self, kill: Kill, version: int) -> None:
         """Write, kill, look; where nobody could clear up, look again after the next write."""
-        code, told = self.run(version, kill)
+        code, output = self.run(version, kill)
         self.counts["nights"] += 1
         held = self.check(kill)
-        self._judge_end(kill, code, told)
+        self._judge_end(kill, code, output)
         if code == 0 and held != dict.fromkeys(TABLES.values(), version):
             self._complain("wrong", kill, f"is done with version {version}, and the tables hold {held}")
         self.wait_for_workers(kill)
@@ -173,26 +173,26 @@ class Nights:
         held = {}
         for name, versions in self.known.items():
             rows = self.rows(name)
-            held[name] = next((at for at, known in enumerate(versions) if known == rows), -1)
+            held[name] = next((index for index, known in enumerate(versions) if known == rows), -1)
             if held[name] < 0:
                 self._complain("mixed" if rows else "lost", kill, f"{name} has {len(rows)} rows of no version")
         if len(set(held.values())) > 1 and not kill.ends_all:
             self._complain("mixed", kill, f"tables of one job hold {held}")
         return held
 
-    def _judge_end(self, kill: Kill, code: int, told: Sequence[str]) -> None:
+    def _judge_end(self, kill: Kill, code: int, output: Sequence[str]) -> None:
         """Done, killed at once, or told to end: in one line, with the exit code of the signal."""
         name = "done" if code == 0 else "killed" if code < 0 else "broken"
         self.counts[name] += 1
         if code in (0, -kill.number):  # the latter before there are handlers, when nothing has begun
-            fits = told == []
+            fits = output == []
         elif kill.number in LINES and kill.victim != "worker":
             wanted, word = LINES[kill.number]
-            fits = code == wanted and list(told) == [f"ndcg-spark: {word}"]
+            fits = code == wanted and list(output) == [f"ndcg-spark: {word}"]
         else:
-            fits = len(told) == 1 and "a worker process was ended by" in told[0]
+            fits = len(output) == 1 and "a worker process was ended by" in output[0]
         if not fits:
-            self._complain("wrong", kill, f"ended with {code}: {list(told)[-12:]}")
+            self._complain("wrong", kill, f"ended with {code}: {list(output)[-12:]}")
 
     def wait_for_workers(self, kill: Kill) -> None:
         """See that workers end with their parent."""
@@ -233,10 +233,10 @@ def plan(rng: random.Random, longest: float) -> Kill:
 
 def kill_nights(folder: Path, count: int, seed: str, rows: int = ROWS) -> Nights:
     """Write as many nights, each over the one before, and kill."""
-    found, rng = Nights(folder), random.Random(f"{seed} local")
+    nights, rng = Nights(folder), random.Random(f"{seed} local")
     began = time.monotonic()
-    found.make(rows)
-    for at in range(count):
-        found.night(plan(rng, found.longest), at % 2)
-    found.counts["seconds"] = round(time.monotonic() - began)
-    return found
+    nights.make(rows)
+    for number in range(count):
+        nights.night(plan(rng, nights.longest), number % 2)
+    nights.counts["seconds"] = round(time.monotonic() - began)
+    return nights

@@ -102,13 +102,13 @@ class KilledNights:
                     os.killpg(job.pid, signal.SIGKILL)  # Python, its workers, and the Java that it has started
         return job.returncode
 
-    def night(self, rng: random.Random, at: int) -> None:
+    def night(self, rng: random.Random, number: int) -> None:
         """Run a night unbroken, and kill and resume it in another folder; compare."""
-        turn, spark = at // WITH_SPARK, at % WITH_SPARK == WITH_SPARK - 1
+        turn, spark = number // WITH_SPARK, number % WITH_SPARK == WITH_SPARK - 1
         omitted = rng.choice([*STEPS_OF_SPARK])
         by_spark = [name for name in STEPS_OF_SPARK if name != omitted] if spark else []
         tables = by_spark or TABLES
-        before, unbroken, killed = (self.folder / str(at) / name for name in ("before", "unbroken", "killed"))
+        before, unbroken, killed = (self.folder / str(number) / name for name in ("before", "unbroken", "killed"))
         (before / "rankings").mkdir(parents=True)
         text = night_file(rng, by_spark)
         (before / "night.toml").write_text(text, encoding="utf-8")
@@ -125,24 +125,24 @@ class KilledNights:
         engine = rng.choice(("local", "spark")) if spark else "local"
         began = time.monotonic()
         code = self._run_whole(unbroken, "--run-date", NIGHT, engine=engine)
-        table = tables[(turn if spark else at) % len(tables)]
+        table = tables[(turn if spark else number) % len(tables)]
         kill = plan(rng, table, text.count("[[step]]"), time.monotonic() - began)
-        about = f"{at}, {engine}, {kill}"
+        about = f"{number}, {engine}, {kill}"
         ended = self.run(killed, "--run-date", NIGHT, engine=engine, kill=kill)
         if ended not in (code, -signal.SIGKILL):
             self._complain("wrong", about, f"ended with {ended}")
         again = self.run(killed, "--run-date", NIGHT, "--resume", engine=engine)
         self.counts.update(nights=1, resumed=1, killed=ended == -signal.SIGKILL, done=ended == code)
         if again != code:
-            told = (killed / "printed").read_text()[-500:]
-            self._complain("unhealed", about, f"resumed, it ended with {again}, not {code}: {told}")
+            output = (killed / "printed").read_text()[-500:]
+            self._complain("unhealed", about, f"resumed, it ended with {again}, not {code}: {output}")
         self._compare(unbroken, killed, about)
         self._judge_runs(before, killed, about)
         # A page that was not finished is no table: it is removed hours later.
         left = sorted(map(str, killed.rglob(f"{HIDDEN}*")))
         if left:
             self._complain("unhealed", about, f"left over: {left[:9]}")
-        shutil.rmtree(self.folder / str(at))
+        shutil.rmtree(self.folder / str(number))
 
     def _run_whole(self, place: Path, *more: str, engine: str = "local") -> int:
         code = self.run(place, *more, engine=engine)
@@ -153,8 +153,12 @@ class KilledNights:
     def _compare(self, unbroken: Path, killed: Path, about: str) -> None:
         """Compare tables to the bit, and whether there is a page."""
         for name in WRITTEN:
-            expected, found = (slices_of(place / name, "*") for place in (unbroken, killed))
-            different = sorted(one for one in expected.keys() | found.keys() if expected.get(one) != found.get(one))
+            expected, actual = (slices_of(place / name, "*") for place in (unbroken, killed))
+            different = sorted(
+                slice_name
+                for slice_name in expected.keys() | actual.keys()
+                if expected.get(slice_name) != actual.get(slice_name)
+            )
             if different:
                 self._complain("wrong", about, f"{name} differs from the unbroken night in {different[:3]}")
         pages = [[path.name for path in place.glob("night-*.html")] for place in (unbroken, killed)]
@@ -170,7 +174,9 @@ class KilledNights:
                 runs[row["command"], row["dataset"]].append(row["status"])
         twice = {step: statuses for step, statuses in runs.items() if len(statuses) > 1}
         self.counts["twice"] += len(twice)
-        if len(twice) > 1 or any(len(its) > 2 or its[0] != "started" for its in twice.values()):
+        if len(twice) > 1 or any(
+            len(run_statuses) > 2 or run_statuses[0] != "started" for run_statuses in twice.values()
+        ):
             self._complain("wrong", about, f"runs of steps: {dict(runs)}")
 
     def _complain(self, what: str, about: str, text: str) -> None:
@@ -181,7 +187,7 @@ class KilledNights:
 def resume_nights(folder: Path, count: int, seed: str) -> KilledNights:
     """Kill and resume as many nights."""
     nights, began = KilledNights(folder), time.monotonic()
-    for at in range(count):
-        nights.night(random.Random(f"{seed} nights {at}"), at)
+    for number in range(count):
+        nights.night(random.Random(f"{seed} nights {number}"), number)
     nights.counts["seconds"] = round(time.monotonic() - began)
     return nights

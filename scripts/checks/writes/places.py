@@ -25,7 +25,7 @@ SCHEMA = "run string, k int, value int, night date"
 
 @dataclass(frozen=True)
 class Place:
-    """A table to write to; `reached` says whether this process and Spark share its files."""
+    """Table to write to; `reached` is true if this process and Spark share its files."""
 
     spark: SparkSession
     title: str
@@ -41,12 +41,12 @@ class Place:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is none of the catalog."""
+        """Check whether the table is a folder outside the catalog."""
         return self.kind == "parquet"
 
     @property
     def commits(self) -> bool:
-        """Whether its format keeps a log of its files."""
+        """Check whether the format keeps a log of its files."""
         return self.kind in ("iceberg", "delta")
 
     def stage(self, rows: DataFrame, slices: Slices) -> SliceWrite:
@@ -57,8 +57,8 @@ class Place:
     def write(self, rows: DataFrame, slices: Slices | None = None, **more: Any) -> None:
         """Write rows in place of those of the same slices."""
         with self._reach():
-            one = Rows(frame=rows, slices=slices or shop(), reference=self.reference, kind=self.kind)
-            write_together([one], **more)
+            table_rows = Rows(frame=rows, slices=slices or shop(), reference=self.reference, kind=self.kind)
+            write_together([table_rows], **more)
 
     @contextmanager
     def _reach(self) -> Iterator[None]:
@@ -66,19 +66,19 @@ class Place:
 
         As Sail has no DESCRIBE HISTORY, the log of Delta is read from its files all the same.
         """
-        kept = writing.find_shared_folder, table_writes.DeltaLog
+        originals = writing.find_shared_folder, table_writes.DeltaLog
         if not self.reached:
             writing.find_shared_folder = table_writes.find_shared_folder = lambda *_: None
             table_writes.DeltaLog = lambda spark, table, slices, _: DeltaLog(spark, table, slices, self.root)
         try:
             yield
         finally:
-            writing.find_shared_folder, table_writes.DeltaLog = kept
+            writing.find_shared_folder, table_writes.DeltaLog = originals
             table_writes.find_shared_folder = writing.find_shared_folder
 
     @property
     def root(self) -> Path:
-        """Where its files are."""
+        """Folder of the files."""
         return Path(self.reference) if self.is_folder else location(self.spark, self.reference)
 
     def frame(self) -> DataFrame:
@@ -88,7 +88,7 @@ class Place:
         return self.spark.table(self.reference)
 
     def exists(self) -> bool:
-        """Whether there is anything."""
+        """Check whether the table exists."""
         if self.is_folder:
             return any(self.root.glob("run_date=*"))
         return bool(self.spark.catalog.tableExists(self.reference))
@@ -105,11 +105,11 @@ class Place:
     def files(self, slices: Slices) -> dict[str, str]:
         """Digests of the files of a slice, by their paths."""
         (folder,) = slices.folders.values()
-        found = glob(f"{self.root}/{folder}/*.parquet") + glob(f"{self.root}/data/{folder}/*.parquet")
-        return {one: hashlib.sha256(Path(one).read_bytes()).hexdigest() for one in found}
+        paths = glob(f"{self.root}/{folder}/*.parquet") + glob(f"{self.root}/data/{folder}/*.parquet")
+        return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
 
     def provider(self) -> str:
-        """What the catalog calls its format."""
+        """Name of the format in the catalog."""
         return _described(self.spark, self.reference)["provider"].lower()
 
     def clear(self) -> None:
@@ -148,24 +148,24 @@ def app(night: date = NIGHT, runs: Sequence[str] = ("",)) -> Slices:
 
 
 def rows(spark: SparkSession, value: int, runs: Sequence[str] = ("",), n: int = 3, night: date = NIGHT) -> DataFrame:
-    """Rows of some runs that all hold one value."""
+    """Build rows of some runs, all with the same value."""
     return spark.createDataFrame([(run, i, value, night) for run in runs for i in range(n)], SCHEMA)
 
 
 def broken(frame: DataFrame) -> DataFrame:
-    """The same rows, the last of which raises."""
+    """Make the last of the rows raise an error."""
     return frame.selectExpr("run", "k", "CAST(IF(k = 2, raise_error('broken row'), value) AS INT) AS value", "night")
 
 
 def several_nights(spark: SparkSession, value: int) -> tuple[DataFrame, Slices]:
-    """Rows of two nights of one run."""
+    """Build rows of two nights of one run."""
     frame = rows(spark, value, night=BEFORE).union(rows(spark, value))
     keys = tuple(SliceKey(night, "") for night in (BEFORE, NIGHT))
     return frame, Slices(dataset="shop", keys=keys, columns={"night": "night", "run": "run"})
 
 
 def places_of(leg: str, spark: SparkSession, root: Path, *, hive: bool = True) -> list[Place]:
-    """The tables of a leg, none of which exists yet."""
+    """Return the tables of a leg; none of them exists yet."""
     if leg == "iceberg":
         return [
             Place(spark, "Iceberg", "iceberg", "ice.db.one", root),
@@ -177,12 +177,12 @@ def places_of(leg: str, spark: SparkSession, root: Path, *, hive: bool = True) -
             Place(spark, "Delta, files out of reach", "delta", "far", root, reached=False),
         ]
     shared = (root / METASTORE).exists()  # a writer in another process finds the tables in it
-    found = [
+    places = [
         Place(spark, "parquet folder", "parquet", str(root / "folder"), root),
         Place(spark, "parquet table", "table", "formats_table", root, shared=shared),
     ]
     if hive or shared:
         partitions = "PARTITIONED BY (run_date DATE, slice STRING)"
         ddl = f"CREATE TABLE formats_hive ({SCHEMA}, dataset string) {partitions} STORED AS PARQUET"
-        found.append(Place(spark, "Hive table", "table", "formats_hive", root, shared=shared, ddl=ddl))
-    return found
+        places.append(Place(spark, "Hive table", "table", "formats_hive", root, shared=shared, ddl=ddl))
+    return places

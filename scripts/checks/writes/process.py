@@ -60,12 +60,12 @@ class Writers:
             process.communicate()
 
     def _start(self) -> Process:
-        with self._told.open("ab") as told:
+        with self._told.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", __name__, *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=told,
+                stderr=log,
                 text=True,
                 start_new_session=True,
             )
@@ -85,19 +85,19 @@ class Writers:
         tasks = list(tasks)
         kills: list[tuple[float, str] | None] = [None] * len(tasks)
         if rng is not None and rng.random() < 0.5:
-            at, way = rng.randrange(len(tasks)), rng.choice(self._ways)
+            index, kill_method = rng.randrange(len(tasks)), rng.choice(self._ways)
             if rng.random() < 0.5:
-                kills[at] = rng.uniform(0, self._longest), way
+                kills[index] = rng.uniform(0, self._longest), kill_method
             else:
-                tasks[at] = replace(tasks[at], fault=plan_kill(rng, FORMATS[target.kind], way))
+                tasks[index] = replace(tasks[index], fault=plan_kill(rng, FORMATS[target.kind], kill_method))
         began = time.monotonic()
         ended = list(self._tasks.map(self._write, range(len(tasks)), tasks, kills, [target] * len(tasks)))
         if set(ended) == {"done"}:
             self._longest = time.monotonic() - began
         return ended
 
-    def _write(self, at: int, task: Task, kill: tuple[float, str] | None, target: Target) -> str:
-        process = self._ready[at].result()
+    def _write(self, index: int, task: Task, kill: tuple[float, str] | None, target: Target) -> str:
+        process = self._ready[index].result()
         killed: list[bool] = []
         timer = None
         if kill is not None:
@@ -118,12 +118,12 @@ class Writers:
         if answer and not killing:
             return answer
         if not killing:
-            told = self._told.read_text(errors="replace")[-2000:]
-            raise RuntimeError(f"a writer crashed with {task}: {told}")
+            log = self._told.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"a writer crashed with {task}: {log}")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # what is left of it
         process.wait()
-        self._ready[at] = self._pool.submit(self._start)
+        self._ready[index] = self._pool.submit(self._start)
         return answer or "killed"
 
 

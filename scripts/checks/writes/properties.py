@@ -27,7 +27,7 @@ PROPERTIES: dict[str, Callable[[Place], str]] = {}
 
 
 class PropertyError(AssertionError):
-    """A promise was not kept."""
+    """A property does not hold."""
 
 
 def named(title: str) -> Callable[[Callable[[Place], str]], Callable[[Place], str]]:
@@ -47,20 +47,20 @@ def expect(got: Any, wanted: Any, what: str) -> None:
 
 
 def refusal(call: Callable[[], Any], *words: str) -> str:
-    """The refusal that a call ends in, which must hold some words and be one line."""
+    """Return the refusal of a call; it must contain some words and be one line."""
     try:
         call()
     except NdcgSparkError as error:
-        told = str(error)
-        missing = [word for word in words if word not in told]
-        if missing or "\n" in told:
-            raise PropertyError(f"the refusal lacks {missing} or has several lines: {told}") from error
-        return told
+        message = str(error)
+        missing = [word for word in words if word not in message]
+        if missing or "\n" in message:
+            raise PropertyError(f"the refusal lacks {missing} or has several lines: {message}") from error
+        return message
     raise PropertyError(f"nothing was refused; expected {words}")
 
 
 def ours(value: int, n: int = 3, *, night: Any = NIGHT, dataset: str = "shop", run: str = "") -> tuple[Any, ...]:
-    """What `Place.values` shows of a slice."""
+    """Return the expected value of `Place.values` for a slice."""
     return (str(night), dataset, run, value, n)
 
 
@@ -73,7 +73,7 @@ def first_night(place: Place) -> str:
         return "yes (no table)"
     provider = place.provider()
     expect(provider, place.kind if place.commits else ("hive" if made else "parquet"), "provider")
-    columns = [one.name for one in place.spark.catalog.listColumns(place.reference) if one.isPartition]
+    columns = [column.name for column in place.spark.catalog.listColumns(place.reference) if column.isPartition]
     expect(columns, ["run_date", "slice"], "partition columns")
     return "yes (made before)" if made else "yes"
 
@@ -86,7 +86,7 @@ def rerun(place: Place) -> str:
     place.write(rows(place.spark, 4, ("b",), n=2), shop(runs=("b",)))
     place.write(rows(place.spark, 5, ("b",), n=4), shop(runs=("b",)))
     wanted = [ours(1, run="a"), ours(5, 4, run="b"), ours(2, dataset="app", run="a"), ours(3, night=BEFORE)]
-    expect([one for one in place.values() if one != ours(1)], sorted(wanted), "rows")
+    expect([row for row in place.values() if row != ours(1)], sorted(wanted), "rows")
     return "yes"
 
 
@@ -95,11 +95,11 @@ def others_stay(place: Place) -> str:
     for slices in (shop(BEFORE), app(), shop()):
         place.write(rows(place.spark, 1, night=slices.keys[0].night), slices)
     others = [shop(BEFORE), app()]
-    before = [place.files(one) for one in others]
+    before = [place.files(folder) for folder in others]
     if not all(before):
         raise PropertyError("there are no files to look at")
     place.write(rows(place.spark, 2))
-    expect([place.files(one) for one in others], before, "files of other slices")
+    expect([place.files(folder) for folder in others], before, "files of other slices")
     expect(sorted(place.values())[-1], ours(2), "rows")
     return "yes"
 
@@ -117,10 +117,10 @@ def nights(place: Place) -> str:
 @named("a run without rows: emptied or refused")
 def emptied(place: Place) -> str:
     place.write(rows(place.spark, 1, ("a", "b")), shop(runs=("a", "b")))
-    one = rows(place.spark, 2, ("a",))
-    refusal(lambda: place.write(one, shop(runs=("a", "b"))), "no rows of run 'b'")
+    new_rows = rows(place.spark, 2, ("a",))
+    refusal(lambda: place.write(new_rows, shop(runs=("a", "b"))), "no rows of run 'b'")
     expect(place.values(), [ours(1, run="a"), ours(1, run="b")], "rows after the refusal")
-    place.write(one, shop(runs=("a", "b"), empty=["b"]))
+    place.write(new_rows, shop(runs=("a", "b"), empty=["b"]))
     expect(place.values(), [ours(2, run="a")], "rows")
     return "yes"
 
@@ -135,9 +135,9 @@ def stray(place: Place) -> str:
 
 @named("a failing row leaves the old rows")
 def failing(place: Place) -> str:
-    kept = place.exists() or not place.reached  # another job may have found the table that Spark made meanwhile
+    is_kept = place.exists() or not place.reached  # another job may have found the table that Spark made meanwhile
     refusal(lambda: place.write(broken(rows(place.spark, 1))), "broken row")
-    expect((place.exists(), place.values()), (kept, []), "after a first night that failed")
+    expect((place.exists(), place.values()), (is_kept, []), "after a first night that failed")
     place.write(rows(place.spark, 1))
     refusal(lambda: place.write(broken(rows(place.spark, 2))), "broken row")
     expect(place.values(), [ours(1)], "rows")
@@ -145,7 +145,7 @@ def failing(place: Place) -> str:
 
 
 class _Failing(SliceWrite):
-    """An output that fails after others were swapped in."""
+    """Output that fails after others were swapped in."""
 
     def __init__(self, before: Callable[[], None]) -> None:
         self.reference, self.before = "another output", before
@@ -196,16 +196,18 @@ def rivals(place: Place) -> str:
     place.write(rows(place.spark, 0))
     refused = 0
     for value in (1, 3, 5):
-        calls = [lambda one=one: place.write(rows(place.spark, one, n=3 + one)) for one in (value, value + 1)]
+        calls = [
+            lambda count=count: place.write(rows(place.spark, count, n=3 + count)) for count in (value, value + 1)
+        ]
         ended = _together(*calls)
-        told = [end for end in ended if end is not None]
-        strange = [one for one in told if "is being written by" not in one and "meanwhile" not in one]
-        if strange or len(told) == 2:
-            raise PropertyError(f"both or strangely refused: {told}")
-        winners = [ours(value + at, 3 + value + at) for at, end in enumerate(ended) if end is None]
-        if place.values() not in [[one] for one in winners]:
+        messages = [end for end in ended if end is not None]
+        strange = [count for count in messages if "is being written by" not in count and "meanwhile" not in count]
+        if strange or len(messages) == 2:
+            raise PropertyError(f"both or strangely refused: {messages}")
+        winners = [ours(value + index, 3 + value + index) for index, end in enumerate(ended) if end is None]
+        if place.values() not in [[count] for count in winners]:
             raise PropertyError(f"{place.values()}, not one of {winners}")
-        refused += len(told)
+        refused += len(messages)
     return f"yes ({refused} of 3 refused)"
 
 
@@ -231,11 +233,11 @@ def beside(place: Place) -> str:
     names = ("a", "b", "c", "d")
     for value in (1, 2):
         calls = [
-            lambda one=one, value=value: place.write(rows(place.spark, value, (one,)), shop(runs=(one,)))
-            for one in names
+            lambda run=run, value=value: place.write(rows(place.spark, value, (run,)), shop(runs=(run,)))
+            for run in names
         ]
         expect(_together(*calls), [None] * 4, "refusals")
-        expect(place.values(), [ours(value, run=one) for one in names], "rows")
+        expect(place.values(), [ours(value, run=run) for run in names], "rows")
     return "yes"
 
 
@@ -245,10 +247,10 @@ def evolved(place: Place) -> str:
     place.write(rows(place.spark, 1, night=BEFORE), shop(BEFORE))
     before = place.files(app())
     wider = rows(place.spark, 2).selectExpr("*", "'de' AS country")
-    told: list[str] = []
-    check_output(place.spark, place.reference, place.kind, wider.schema, tell=told.append)
+    messages: list[str] = []
+    check_output(place.spark, place.reference, place.kind, wider.schema, tell=messages.append)
     line = f"column 'country' is added to {place.reference!r}; it is null for earlier nights"
-    expect(told, [line], "lines")
+    expect(messages, [line], "lines")
     with closing(place.stage(rows(place.spark, 3, night=BEFORE), shop(BEFORE))) as narrow:
         how = _written_wider(place, wider)
         swap_in([narrow])  # its table had no such column when it was staged
@@ -276,8 +278,8 @@ def _written_wider(place: Place, wider: DataFrame) -> str:
 
 
 def _countries(place: Place) -> list[tuple[str, int, str]]:
-    found = place.frame().select("dataset", "value", "country").distinct().collect()
-    return sorted((row[0], row[1], row[2] or "") for row in found)
+    rows = place.frame().select("dataset", "value", "country").distinct().collect()
+    return sorted((row[0], row[1], row[2] or "") for row in rows)
 
 
 def _add_country(place: Place, table: str, statement: str) -> str:
@@ -301,16 +303,16 @@ def killed(place: Place, kills: int = 3, seed: int = 1) -> str:
     place.write(rows(place.spark, 1000))
     place.write(rows(place.spark, 1), app())
     rng, known, left = random.Random(seed), 1000, 0
-    for at in range(kills):
-        known = _kill_one(place, 10000 * (at + 1), known, rng.uniform(0.0, 1.5))
+    for number in range(kills):
+        known = _kill_one(place, 10000 * (number + 1), known, rng.uniform(0.0, 1.5))
         left += any((place.root / claims.HIDDEN).glob("write-*"))
-        told: list[str] = []
-        place.write(rows(place.spark, 2 + at), app(), tell=told.append)
+        messages: list[str] = []
+        place.write(rows(place.spark, 2 + number), app(), tell=messages.append)
         slices = place.values()
-        values = [one for one in slices if one[1] == "shop"]
+        values = [row for row in slices if row[1] == "shop"]
         if len(values) != 1 or values[0][3] not in known or values[0][4] != 3:
             raise PropertyError(f"after SIGKILL: {values}, not one of {known}")
-        expect([one for one in slices if one[1] == "app"], [ours(2 + at, dataset="app")], "the other slice")
+        expect([row for row in slices if row[1] == "app"], [ours(2 + number, dataset="app")], "the other slice")
         expect(list(place.root.glob(f"{claims.HIDDEN}/write-*")), [], "leftovers")
         place.write(rows(place.spark, 1000))
         known = 1000
@@ -331,8 +333,8 @@ def _kill_one(place: Place, first: int, known: int, after: float) -> set[int]:
             time.sleep(after)
         finally:
             os.killpg(writer.pid, signal.SIGKILL)
-        said = [int(one) for one in (writer.stdout.read() if writer.stdout else "").split()]
-        done = max([first, *said])
+        numbers = [int(text) for text in (writer.stdout.read() if writer.stdout else "").split()]
+        done = max([first, *numbers])
     return {done, done + 1}
 
 

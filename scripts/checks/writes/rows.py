@@ -31,7 +31,7 @@ WAYS = ("python", "java", "both")
 
 @dataclass(frozen=True)
 class Fault:
-    """Where a write breaks, and at which row or at which of its slices and outputs.
+    """Point at which a write fails, and the row, slice or output.
 
     With `seconds` it only waits there; with `kill`, one of `WAYS`, its process is killed there.
     """
@@ -58,12 +58,12 @@ class Task:
 
     @property
     def slices(self) -> list[SliceKey]:
-        """What it replaces."""
+        """Slices that the task replaces."""
         return [(self.night.isoformat(), self.dataset, run) for run in self.runs]
 
 
 def n_rows(version: int) -> int:
-    """Rows of a slice in a version; versions differ in it, so that doubled and half slices show."""
+    """Return the number of rows of a slice in a version; it differs, so duplicated or partial slices show."""
     return 3 + version % 5
 
 
@@ -76,9 +76,9 @@ def plan_fault(rng: random.Random, kind: Format) -> Fault | None:
     return Fault(point, rng.randrange(3), rng.uniform(0.05, 0.5) if waits else 0.0)
 
 
-def plan_kill(rng: random.Random, kind: Format, way: str) -> Fault:
+def plan_kill(rng: random.Random, kind: Format, method: str) -> Fault:
     """Kill a process when it is about to take some step."""
-    return Fault(rng.choice([*kind.steps, "release"]), rng.randrange(4), kill=way)
+    return Fault(rng.choice([*kind.steps, "release"]), rng.randrange(4), kill=method)
 
 
 _plan = threading.local()
@@ -105,14 +105,14 @@ def broken_calls(kind: Format) -> Iterator[None]:
         return run
 
     steps = {**kind.steps, "release": RELEASE}
-    kept = {point: getattr(owner, name) for point, (owner, name) in steps.items()}
+    originals = {point: getattr(owner, name) for point, (owner, name) in steps.items()}
     try:
         for point, (owner, name) in steps.items():
-            setattr(owner, name, breaking(point, kept[point]))
+            setattr(owner, name, breaking(point, originals[point]))
         yield
     finally:
         for point, (owner, name) in steps.items():
-            setattr(owner, name, kept[point])
+            setattr(owner, name, originals[point])
 
 
 def write(spark: SparkSession, places: Sequence[str], task: Task) -> str:
@@ -135,14 +135,19 @@ def write(spark: SparkSession, places: Sequence[str], task: Task) -> str:
     try:
         with ExitStack() as stack:
             staged = []
-            for at, table in enumerate(task.tables):
-                is_broken = fault.point == COMPUTE and at == fault.at % len(task.tables)
-                one = stage_slices(broken if is_broken else whole, places[table], None, slices)
-                staged.append(stack.enter_context(closing(one)))
+            for number, table in enumerate(task.tables):
+                is_broken = fault.point == COMPUTE and number == fault.at % len(task.tables)
+                staged_write = stage_slices(broken if is_broken else whole, places[table], None, slices)
+                staged.append(stack.enter_context(closing(staged_write)))
             swap_in(staged)
     except OutputRefusedError as error:
-        told = {"injected": "broken", FULL: "full", "being written by": "refused", "meanwhile; run again": "refused"}
-        for sign, end_ in told.items():
+        outcomes = {
+            "injected": "broken",
+            FULL: "full",
+            "being written by": "refused",
+            "meanwhile; run again": "refused",
+        }
+        for sign, end_ in outcomes.items():
             if sign in str(error):
                 return end_
         raise
@@ -160,12 +165,12 @@ def end(pid: int, how: str) -> None:
     """Kill Python, its Java, or both at once, as when the machine is gone; Python last, as it may be this one."""
     pids = []
     if how != "python":
-        pids += [one for one, line in children_of([pid]).items() if "java" in line.split(" ")[0]]
+        pids += [child for child, line in children_of([pid]).items() if "java" in line.split(" ")[0]]
     if how != "java":
         pids.append(pid)
-    for one in pids:
+    for child in pids:
         with suppress(ProcessLookupError):
-            os.kill(one, signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)
 
 
 # ------------------------------------------------------------------------------------------------- what is there
@@ -206,7 +211,7 @@ class Reader:
             must_be = place in self.settled
             rows: Rows = []
             try:
-                files = [one for one in place.iterdir() if one.suffix == ".parquet" and one.name[0] not in "._"]
+                files = [path for path in place.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._"]
                 for file in files:
                     rows += _rows(pq.ParquetFile(file).read())
             except FileNotFoundError as error:
@@ -221,12 +226,12 @@ class Reader:
 
 
 def as_json(task: Task) -> dict[str, object]:
-    """A task on its way to another process."""
+    """Serialize a task for another process."""
     return {**vars(task), "night": task.night.isoformat(), "fault": task.fault and vars(task.fault)}
 
 
 def from_json(parts: dict[str, object]) -> Task:
-    """A task from another process."""
+    """Read a task of another process."""
     task = Task(**parts)  # type: ignore[arg-type]  # JSON, of `as_json`
     fault = None if task.fault is None else Fault(**task.fault)
     night = date.fromisoformat(str(task.night))

@@ -23,7 +23,7 @@ LEGS = ("spark", "iceberg", "delta")
 
 
 def session(scratch: Path, more: Mapping[str, str] = {}) -> SparkSession:
-    """Two cores, everything below the scratch folder, no log; `more` settings win."""
+    """Open a quiet session of two cores below the scratch folder; `more` overrides settings."""
     options = {
         "spark.master": "local[2]",
         "spark.app.name": "writes",
@@ -65,7 +65,7 @@ def start(leg: str, root: Path, *, hive: bool = True) -> tuple[SparkSession, Any
 
 
 def iceberg_settings(root: Path) -> dict[str, str]:
-    """A catalog `ice` below a folder; the Iceberg runtime for Spark 3.5 is that which a package of PyPI carries."""
+    """Return settings of a catalog `ice` below a folder; a PyPI package has the Iceberg runtime for Spark 3.5."""
     import snowpark_connect_deps_iceberg
 
     folder = os.path.dirname(str(snowpark_connect_deps_iceberg.__file__))
@@ -91,14 +91,14 @@ def start_sail(root: Path) -> tuple[SparkSession, Any]:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """Return a free port of this machine."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def metastore_settings(root: Path, port: int) -> dict[str, str]:
-    """What sessions need that use the metastore, the one that serves it included."""
+    """Return the settings of sessions that use the metastore, including the one that serves it."""
     return {
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.hive.metastore.uris": f"thrift://127.0.0.1:{port}",

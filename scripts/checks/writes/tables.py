@@ -50,7 +50,7 @@ class Format:
             spark.sql(self.create.format(table=table))
 
     def root(self, spark: SparkSession | None, table: str) -> Path:
-        """Where its files are; a table that no writer has made yet has none."""
+        """Return the folder of the files; None if no writer has created the table yet."""
         if self.folder or spark is None or not spark.catalog.tableExists(table):
             return Path(table)
         return location(spark, table)
@@ -62,38 +62,40 @@ class Format:
 
 
 def in_table(spark: SparkSession, table: str, night: date) -> dict[SliceKey, Rows]:
-    """Rows of a night in a catalog table."""
-    found: dict[SliceKey, Rows] = {}
+    """Read the rows of a night in a catalog table."""
+    rows_by_slice: dict[SliceKey, Rows] = {}
     if spark.catalog.tableExists(table):
         for row in spark.table(table).where(f"run_date = DATE'{night}'").collect():
-            found.setdefault((night.isoformat(), row.dataset, row.run), []).append((row.version, row.i, row.n))
-    return found
+            rows_by_slice.setdefault((night.isoformat(), row.dataset, row.run), []).append(
+                (row.version, row.i, row.n)
+            )
+    return rows_by_slice
 
 
 def in_shared_table(spark: SparkSession, table: str, night: date) -> dict[SliceKey, Rows]:
-    """Rows of a night in a catalog table whose files others replace: a session remembers the files of before."""
+    """Read the rows of a night in a catalog table; refresh first, because a session caches the list of files."""
     if spark.catalog.tableExists(table):
         spark.catalog.refreshTable(table)
     return in_table(spark, table, night)
 
 
 def place_of(root: Path, key: SliceKey) -> Path:
-    """Folder of a slice."""
+    """Return the folder of a slice."""
     night, dataset, run = key
     return root / f"run_date={night}" / f"slice={slice_name(dataset, run)}"
 
 
 def in_folder(spark: SparkSession | None, table: str, night: date) -> dict[SliceKey, Rows]:
-    """Rows of a night in a folder, through Arrow."""
+    """Read the rows of a night in a folder, with Arrow."""
     del spark
-    root, found = Path(table), {}
+    root, rows_by_slice = Path(table), {}
     for place in root.glob(f"run_date={night}/slice=*/*.parquet"):
         for row in pq.ParquetFile(place).read().to_pylist():
             key = (night.isoformat(), row["dataset"], row["run"])
             if place.parent != place_of(root, key):
                 raise RuntimeError(f"{place} holds rows of {key}")
-            found.setdefault(key, []).append((row["version"], row["i"], row["n"]))
-    return found
+            rows_by_slice.setdefault(key, []).append((row["version"], row["i"], row["n"]))
+    return rows_by_slice
 
 
 RELEASE = (Claim, "release")
