@@ -26,20 +26,20 @@ from ndcg_spark.comparison.kernels import (
 )
 from ndcg_spark.core.exact import to_limbs
 from ndcg_spark.core.ragged import FloatArray, IntArray
-from scripts.benchmarks.memory import PeakMemory, of_spark
-from scripts.benchmarks.timing import timed
+from scripts.benchmarks.memory import PeakMemory, measure_spark
+from scripts.benchmarks.timing import time_contender
 
 CASES = {"no replicates": (0, 0), "bootstrap": (1000, 0), "bootstrap and flips": (1000, 9999)}
-ON_THE_DRIVER, N_SEGMENTS = 100_000, 20
+N_DRIVER_QUERIES, N_SEGMENTS = 100_000, 20
 
 
 def compare_lines(n: int, rounds: int, memory: str, folder: Path) -> list[str]:
     """Return lines about two runs of n queries; the runs are generated once and stored."""
-    spark = session(memory)
-    queries = stored(spark, folder / f"compare_{n}_{N_SEGMENTS}", n)
+    spark = open_session(memory)
+    queries = write_runs(spark, folder / f"compare_{n}_{N_SEGMENTS}", n)
     run(queries.limit(10_000), 100, 100)
     seconds, lines = {}, []
-    with PeakMemory(of_spark) as peak:
+    with PeakMemory(measure_spark) as peak:
         for name, (replicates, flips) in CASES.items():
             seconds[name] = fastest(partial(run, queries, replicates, flips), rounds)
             to_first = seconds[name] / seconds["no replicates"]
@@ -48,10 +48,10 @@ def compare_lines(n: int, rounds: int, memory: str, folder: Path) -> list[str]:
     lines.append(
         f"peak memory: {peak.gigabytes:.1f} GB of the JVM and its workers, {own_memory():.2f} GB of this process"
     )
-    return [*lines, *on_the_driver()]
+    return [*lines, *time_on_driver()]
 
 
-def session(memory: str) -> SparkSession:
+def open_session(memory: str) -> SparkSession:
     settings = {
         "spark.driver.memory": memory,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -64,7 +64,7 @@ def session(memory: str) -> SparkSession:
     return spark
 
 
-def stored(spark: SparkSession, folder: Path, n: int) -> DataFrame:
+def write_runs(spark: SparkSession, folder: Path, n: int) -> DataFrame:
     """Write two runs with skewed differences as Parquet, once, and read them."""
     if not folder.is_dir():
         u = [F.rand(seed) for seed in (1, 2, 3)]
@@ -92,20 +92,20 @@ def run(queries: DataFrame, replicates: int, flips: int) -> None:
     frame.collect()
 
 
-def on_the_driver() -> list[str]:
+def time_on_driver() -> list[str]:
     """Intervals from 1,000 replicates in this process, by this library and by SciPy.
 
     SciPy's percentile interval needs the means of replicates alone; it has no studentised one to compare with.
     """
     rng = np.random.default_rng(0)
-    x = rng.random(ON_THE_DRIVER)
-    y = np.clip(x + 0.1 * (rng.random(ON_THE_DRIVER) - 0.48), 0, 1)
-    hashes = rng.integers(0, 2**63, ON_THE_DRIVER).astype(np.uint64)
+    x = rng.random(N_DRIVER_QUERIES)
+    y = np.clip(x + 0.1 * (rng.random(N_DRIVER_QUERIES) - 0.48), 0, 1)
+    hashes = rng.integers(0, 2**63, N_DRIVER_QUERIES).astype(np.uint64)
     d = round_differences(x, y)
-    mine = fastest(lambda: percentile(hashes, d), 5)
-    both = fastest(lambda: percentile_and_studentised(hashes, d), 5)
+    mine = fastest(lambda: time_percentile(hashes, d), 5)
+    both = fastest(lambda: time_both_intervals(hashes, d), 5)
     lines = [
-        f"{ON_THE_DRIVER:,} queries in this process, {os.cpu_count()} threads:",
+        f"{N_DRIVER_QUERIES:,} queries in this process, {os.cpu_count()} threads:",
         f"percentile {mine:.3f} s, percentile and studentised {both:.3f} s",
     ]
     plain = {"n_resamples": 1000, "method": "percentile", "batch": 100, "rng": 1}
@@ -125,13 +125,13 @@ def on_the_driver() -> list[str]:
     return lines
 
 
-def percentile(hashes: WordArray, d: FloatArray) -> None:
+def time_percentile(hashes: WordArray, d: FloatArray) -> None:
     drawn = split_draws(hashes, {"m": np.ones(len(d)), "d": d})
     ones, sums = (join_limbs(drawn[name], 1000) for name in ("m", "d"))
     percentile_interval((sums / ones).astype(np.float64), alpha=0.05)
 
 
-def percentile_and_studentised(hashes: WordArray, d: FloatArray) -> None:
+def time_both_intervals(hashes: WordArray, d: FloatArray) -> None:
     drawn = split_draws(hashes, {"m": np.ones(len(d)), "d": d, "dd": d * d})
     means, distances = replicate_values(drawn, float(d.mean()), 1000)
     percentile_interval(means, alpha=0.05)
@@ -161,7 +161,7 @@ def split_draws(hashes: WordArray, numbers: dict[str, FloatArray]) -> dict[str, 
 
 def fastest(work: Callable[[], object], rounds: int) -> float:
     """Seconds of the fastest of several goes."""
-    return min(timed(work)()[1] for _ in range(rounds))
+    return min(time_contender(work)()[1] for _ in range(rounds))
 
 
 def own_memory() -> float:

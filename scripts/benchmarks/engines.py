@@ -31,7 +31,7 @@ RANK_GIVEN = f"""
 """
 
 
-def in_duckdb(per_query: str, path: str, k: int, memory: str) -> float:
+def run_duckdb(per_query: str, path: str, k: int, memory: str) -> float:
     import duckdb
 
     with duckdb.connect() as engine:
@@ -56,7 +56,7 @@ def in_polars(path: str, k: int) -> float:
     return float(per_query.select(value).collect(engine="streaming").item())
 
 
-def in_own_process(module: str, work: Callable[..., float], *arguments: object) -> tuple[float, float]:
+def run_in_process(module: str, work: Callable[..., float], *arguments: object) -> tuple[float, float]:
     """Return the value and the seconds it took, without the start of the process and the import of the module."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

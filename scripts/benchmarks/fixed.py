@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from scripts.benchmarks import engines
 from scripts.benchmarks.data import Shape, generate
-from scripts.benchmarks.timing import medians, ratio_rows, table, take_turns, timed
+from scripts.benchmarks.timing import build_ratio_rows, compute_medians, format_table, run_in_turns, time_contender
 
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "mean_ndcg.py"
 BARE = """
@@ -55,15 +55,15 @@ def fixed_costs(rounds: int, scratch: Path) -> list[str]:
         pq.write_table(pa.table(columns | {"relevance": [2, 0, 1, 0, 0, 1]}), six)
         small = generate(Shape(rows=SMALL), scratch)
         rows = []
-        for data, table in (("six rows", six), (f"{SMALL:,} rows", small)):
-            processes = {"Spark that starts, reads and counts": [sys.executable, "-c", BARE, str(table)]}
+        for data, path in (("six rows", six), (f"{SMALL:,} rows", small)):
+            processes = {"Spark that starts, reads and counts": [sys.executable, "-c", BARE, str(path)]}
             for engine in ("local", "spark"):
-                named = [sys.executable, str(JOB), "--input", str(table), "--engine", engine]
+                named = [sys.executable, str(JOB), "--input", str(path), "--engine", engine]
                 processes[f"mean-ndcg, {engine}"] = named
                 output = str(Path(folder) / engine)
                 processes[f"mean-ndcg, {engine}, with a metric table"] = [*named, "--output", output]
-            rows += rows_of(data, processes, rounds)
-    return table(("data", "process"), ("seconds", "to bare Spark"), rows)
+            rows += time_processes(data, processes, rounds)
+    return format_table(("data", "process"), ("seconds", "to bare Spark"), rows)
 
 
 def whole_processes(shapes: Sequence[Shape], k: int, rounds: int, folder: Path) -> list[str]:
@@ -71,14 +71,14 @@ def whole_processes(shapes: Sequence[Shape], k: int, rounds: int, folder: Path) 
     rows = []
     for shape in shapes:
         path = generate(shape, folder)
-        rows += rows_of(
+        rows += time_processes(
             shape.title, against(engines.MAX_BY.format(path=f"{path}/*", k=k), k, "--input", path), rounds
         )
     run, judgments = apart(generate(shapes[0], folder))
     query = WINDOWS.format(run=run, judgments=judgments, k=k)
     command = against(query, k, "--input", run, "--judgments", judgments, "--ties", "item_asc")
-    rows += rows_of("run + judgments", command, rounds)
-    return table(("data", "process"), ("seconds", "to DuckDB"), rows)
+    rows += time_processes("run + judgments", command, rounds)
+    return format_table(("data", "process"), ("seconds", "to DuckDB"), rows)
 
 
 def against(query: str, k: int, *arguments: object) -> dict[str, list[str]]:
@@ -99,12 +99,12 @@ def apart(path: Path) -> tuple[Path, Path]:
     return differences[0], differences[1]
 
 
-def rows_of(data: str, processes: Mapping[str, Sequence[str]], rounds: int) -> list[tuple[str, ...]]:
+def time_processes(data: str, processes: Mapping[str, Sequence[str]], rounds: int) -> list[tuple[str, ...]]:
     """Run processes in turns; ratios are to the first."""
 
     def run(command: Sequence[str]) -> None:
         subprocess.run(command, check=True, capture_output=True)
 
-    runs = {name: timed(partial(run, command)) for name, command in processes.items()}
-    seconds = medians(take_turns(runs, rounds))
-    return ratio_rows(data, seconds, next(iter(seconds)))
+    runs = {name: time_contender(partial(run, command)) for name, command in processes.items()}
+    seconds = compute_medians(run_in_turns(runs, rounds))
+    return build_ratio_rows(data, seconds, next(iter(seconds)))

@@ -14,7 +14,14 @@ from pyspark.sql import functions as F
 from ndcg_spark.judgments import EventSettings
 from ndcg_spark.judgments.frames import judge_events
 from scripts.benchmarks.data import write_once
-from scripts.benchmarks.timing import Contender, medians, ratio_rows, table, take_turns, timed
+from scripts.benchmarks.timing import (
+    Contender,
+    build_ratio_rows,
+    compute_medians,
+    format_table,
+    run_in_turns,
+    time_contender,
+)
 
 EVENTS = ("impression", "view", "cart", "purchase")
 SHARES = (0.8, 0.15, 0.03, 0.02)
@@ -37,11 +44,13 @@ def judgment_lines(spark: SparkSession, n_events: int, folder: Path, rounds: int
     }
 
     def computed(make: Callable[[], DataFrame]) -> Contender:
-        return timed(lambda: tuple(make().agg(F.sum("relevance"), F.count("*")).collect()[0]))
+        return time_contender(lambda: tuple(make().agg(F.sum("relevance"), F.count("*")).collect()[0]))
 
-    seconds = medians(take_turns({name: computed(make) for name, make in contenders.items()}, rounds, warm_ups=1))
-    rows = ratio_rows(f"{n_events:,} events", seconds, PLAIN)
-    return table(("data", "contender"), ("seconds", "to a groupBy"), rows)
+    seconds = compute_medians(
+        run_in_turns({name: computed(make) for name, make in contenders.items()}, rounds, warm_ups=1)
+    )
+    rows = build_ratio_rows(f"{n_events:,} events", seconds, PLAIN)
+    return format_table(("data", "contender"), ("seconds", "to a groupBy"), rows)
 
 
 def by_group(events: DataFrame) -> DataFrame:

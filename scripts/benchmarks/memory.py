@@ -41,17 +41,17 @@ class PeakMemory:
             self.gigabytes = max(self.gigabytes, self._measure() / 2**30)
 
 
-def of_spark() -> int:
+def measure_spark() -> int:
     """Resident memory of the JVM and its workers; a JVM keeps what it once had, of the hungriest contender so far."""
-    return _of_children(jvm=True)
+    return _measure_children(jvm=True)
 
 
-def of_others() -> int:
+def measure_others() -> int:
     """Resident memory of all other children."""
-    return _of_children(jvm=False)
+    return _measure_children(jvm=False)
 
 
-def _of_children(*, jvm: bool) -> int:
+def _measure_children(*, jvm: bool) -> int:
     total = 0
     for child in psutil.Process().children():
         try:
@@ -62,7 +62,7 @@ def _of_children(*, jvm: bool) -> int:
     return total
 
 
-def of_largest_worker() -> int:
+def measure_largest_worker() -> int:
     """Resident memory of the largest Python worker of a local session."""
     largest = 0
     for child in psutil.Process().children(recursive=True):

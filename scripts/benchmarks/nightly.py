@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import ndcg_spark
 from ndcg_spark.main import main
-from scripts.benchmarks.timing import medians, ratio_rows, table, take_turns, timed
+from scripts.benchmarks.timing import build_ratio_rows, compute_medians, format_table, run_in_turns, time_contender
 from scripts.demos.night import BAD, FIRST, NIGHT_FILE, write_nights
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
@@ -31,7 +31,7 @@ TABLE_RUN_LOG = "read by Spark: mean-ndcg with metric table and run log"
 def nightly_costs(spark: SparkSession, path: Path, folder: Path, k: int, rounds: int) -> list[str]:
     """Return table lines: contenders take turns in one session after a warm-up round."""
     place = folder / "nightly"
-    contenders = {name: timed(work) for name, work in _contenders(spark, str(path), place, k).items()}
+    contenders = {name: time_contender(work) for name, work in _contenders(spark, str(path), place, k).items()}
     parts: list[dict[str, float]] = []
 
     def logged() -> tuple[object, float]:
@@ -40,7 +40,7 @@ def nightly_costs(spark: SparkSession, path: Path, folder: Path, k: int, rounds:
         return None, seconds
 
     run, contenders[RUN_LOG] = contenders[RUN_LOG], logged
-    medians_by_name = medians(take_turns(contenders, rounds, warm_ups=1))
+    medians_by_name = compute_medians(run_in_turns(contenders, rounds, warm_ups=1))
     shutil.rmtree(place)
     bare, alone, whole = medians_by_name[BARE], medians_by_name[ALONE], medians_by_name[RUN_LOG]
     rows = [
@@ -54,11 +54,11 @@ def nightly_costs(spark: SparkSession, path: Path, folder: Path, k: int, rounds:
     share = (
         "Checks, accounts, metric table and run log, of the run: {:.0%} where workers read, {:.0%} where Spark does."
     )
-    of_run = medians({name: [duration[name] for duration in parts[1:]] for name in parts[0]})
+    of_run = compute_medians({name: [duration[name] for duration in parts[1:]] for name in parts[0]})
     return [
-        *table(("contender",), ("seconds", "to a bare read", "to the evaluation"), rows),
+        *format_table(("contender",), ("seconds", "to a bare read", "to the evaluation"), rows),
         *("", share.format(*shares), "", f"Parts of '{RUN_LOG}', medians:", ""),
-        *table(
+        *format_table(
             ("part",), ("seconds", "of the run"), [(n, f"{s:.2f}", f"{s / whole:.0%}") for n, s in of_run.items()]
         ),
     ]
@@ -125,11 +125,13 @@ def night_costs(scratch: Path, rounds: int, warm_ups: int) -> list[str]:
         "`nightly` with these four steps": [[*nightly, "--run-date", str(BAD)]],
     }
     runs = {
-        name: timed(partial(_run_processes, folder, commands_of_process))
+        name: time_contender(partial(_run_processes, folder, commands_of_process))
         for name, commands_of_process in processes.items()
     }
-    seconds = medians(take_turns(runs, rounds, warm_ups=warm_ups))
-    return table(("data", "process"), ("seconds", "to four"), ratio_rows("a night", seconds, next(iter(seconds))))
+    seconds = compute_medians(run_in_turns(runs, rounds, warm_ups=warm_ups))
+    return format_table(
+        ("data", "process"), ("seconds", "to four"), build_ratio_rows("a night", seconds, next(iter(seconds)))
+    )
 
 
 def _run_processes(folder: Path, commands: list[list[str]], code: int = 0) -> None:

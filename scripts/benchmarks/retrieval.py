@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from ndcg_spark.retrieval import RetrievalSettings
 from ndcg_spark.retrieval.frames import retrieve_items
 from scripts.benchmarks.data import write_once
-from scripts.benchmarks.engines import in_own_process
-from scripts.benchmarks.memory import PeakMemory, of_largest_worker
-from scripts.benchmarks.timing import ratio_rows, table, take_turns, timed
+from scripts.benchmarks.engines import run_in_process
+from scripts.benchmarks.memory import PeakMemory, measure_largest_worker
+from scripts.benchmarks.timing import build_ratio_rows, format_table, run_in_turns, time_contender
 
 FAISS = "FAISS, two threads"
 WIDTHS = {"hamming": 64, "cosine": 128}
@@ -33,15 +33,16 @@ def retrieval_lines(spark: SparkSession, n_items: int, folder: Path, rounds: int
             str(_table(folder, metric, n, name)) for name, n in (("queries", N_QUERIES), ("corpus", n_items))
         )
         title = f"{N_QUERIES:,} x {n_items:,}, {width} {'bits' if metric == 'hamming' else 'floats'}, {metric}"
-        memory = PeakMemory(of_largest_worker)
-        theirs = partial(in_own_process, "faiss", by_faiss, metric, queries, corpus)
-        ours = memory.around(timed(partial(by_library, spark, metric, queries, corpus)))
-        taken = take_turns({FAISS: theirs, "read by Spark": ours}, rounds)
+        memory = PeakMemory(measure_largest_worker)
+        theirs = partial(run_in_process, "faiss", retrieve_with_faiss, metric, queries, corpus)
+        ours = memory.around(time_contender(partial(retrieve_with_library, spark, metric, queries, corpus)))
+        taken = run_in_turns({FAISS: theirs, "read by Spark": ours}, rounds)
         seconds = {name: min(durations) for name, durations in taken.items()}
         rows += [
-            (*row, "" if row[1] == FAISS else f"{memory.gigabytes:.2f}") for row in ratio_rows(title, seconds, FAISS)
+            (*row, "" if row[1] == FAISS else f"{memory.gigabytes:.2f}")
+            for row in build_ratio_rows(title, seconds, FAISS)
         ]
-    return table(("retrieval", "contender"), ("seconds", "to FAISS", "largest worker, GB"), rows)
+    return format_table(("retrieval", "contender"), ("seconds", "to FAISS", "largest worker, GB"), rows)
 
 
 def _table(folder: Path, metric: str, n: int, name: str) -> Path:
@@ -64,7 +65,7 @@ def _table(folder: Path, metric: str, n: int, name: str) -> Path:
     return write_once(folder / f"{name}-{metric}-{n}.parquet", schema, rows, n, _ROWS_AT_ONCE)
 
 
-def by_library(spark: SparkSession, metric: str, queries: str, corpus: str) -> float:
+def retrieve_with_library(spark: SparkSession, metric: str, queries: str, corpus: str) -> float:
     """Retrieve, and add up the scores."""
     items = retrieve_items(
         spark.read.parquet(queries), spark.read.parquet(corpus), RetrievalSettings(metric=metric), k=K
@@ -72,7 +73,7 @@ def by_library(spark: SparkSession, metric: str, queries: str, corpus: str) -> f
     return float(items.agg(F.sum("score")).collect()[0][0])
 
 
-def by_faiss(metric: str, queries: str, corpus: str) -> float:
+def retrieve_with_faiss(metric: str, queries: str, corpus: str) -> float:
     """Search a flat index, which compares all pairs, and add up the scores. Reading the files is part of it."""
     import faiss
 

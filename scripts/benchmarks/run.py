@@ -25,11 +25,18 @@ from scripts.benchmarks.compare import compare_lines
 from scripts.benchmarks.data import KINDS, Shape, generate
 from scripts.benchmarks.fixed import fixed_costs, whole_processes
 from scripts.benchmarks.judgments import judgment_lines
-from scripts.benchmarks.memory import PeakMemory, of_others, of_spark
+from scripts.benchmarks.memory import PeakMemory, measure_others, measure_spark
 from scripts.benchmarks.nightly import night_costs, nightly_costs
 from scripts.benchmarks.retrieval import retrieval_lines
 from scripts.benchmarks.steps import steps, time_steps
-from scripts.benchmarks.timing import Contender, medians, ratio_rows, table, take_turns, timed
+from scripts.benchmarks.timing import (
+    Contender,
+    build_ratio_rows,
+    compute_medians,
+    format_table,
+    run_in_turns,
+    time_contender,
+)
 
 REFERENCE = "DuckDB, max_by(x, y, k)"
 READ, PATH, OFF = "read by Spark", "path given", "duplicate check off"
@@ -43,12 +50,12 @@ RIVALS = ("ours", "engines", "spark")
 
 
 def main() -> None:
-    arguments = parser().parse_args()
+    arguments = build_parser().parse_args()
     lines = WHAT[arguments.what](arguments)
     print("\n".join([heading(arguments), *lines]))
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -75,25 +82,25 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def data_of(order: str, arguments: argparse.Namespace) -> tuple[Shape, Path]:
-    shape = shape_of(order, arguments)
+def generate_data(order: str, arguments: argparse.Namespace) -> tuple[Shape, Path]:
+    shape = build_shape(order, arguments)
     return shape, generate(shape, arguments.folder)
 
 
-def shape_of(order: str, arguments: argparse.Namespace) -> Shape:
+def build_shape(order: str, arguments: argparse.Namespace) -> Shape:
     return Shape(rows=arguments.rows, items=arguments.items, order=order, ids=arguments.ids, kind=arguments.kind)
 
 
-def means_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
+def time_means(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
     rows = []
     for order in arguments.order:
-        shape, path = data_of(order, arguments)
+        shape, path = generate_data(order, arguments)
         rows += race(all_contenders(spark, path, arguments), shape, arguments.rounds, warm_ups=arguments.warm_ups)
-    return table(("data", "contender"), ("seconds", "to DuckDB max_by", "peak memory, GB"), rows)
+    return format_table(("data", "contender"), ("seconds", "to DuckDB max_by", "peak memory, GB"), rows)
 
 
-def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
-    path = data_of(arguments.order[0], arguments)[1]
+def time_engine_steps(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
+    path = generate_data(arguments.order[0], arguments)[1]
     rows = spark.read.parquet(str(path))
     frames = steps(rows, str(path), arguments.k)
     wanted = {name: frame for name, frame in frames.items() if is_wanted(name, arguments)}
@@ -101,17 +108,17 @@ def steps_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
     return time_steps(spark, wanted, others, arguments.rounds, warm_ups=arguments.warm_ups)
 
 
-def nightly_of(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
-    path = data_of(arguments.order[0], arguments)[1]
+def time_nightly(spark: SparkSession, arguments: argparse.Namespace) -> list[str]:
+    path = generate_data(arguments.order[0], arguments)[1]
     return nightly_costs(spark, path, arguments.folder, arguments.k, arguments.rounds)
 
 
-def whole_of(arguments: argparse.Namespace) -> list[str]:
-    shapes = [shape_of(order, arguments) for order in arguments.order]
+def time_whole_processes(arguments: argparse.Namespace) -> list[str]:
+    shapes = [build_shape(order, arguments) for order in arguments.order]
     return whole_processes(shapes, arguments.k, arguments.rounds, arguments.folder)
 
 
-def in_session(work: Callable[[SparkSession, argparse.Namespace], list[str]]) -> Callable[..., list[str]]:
+def with_session(work: Callable[[SparkSession, argparse.Namespace], list[str]]) -> Callable[..., list[str]]:
     """Wrap a benchmark so that it gets a new session."""
 
     def run(arguments: argparse.Namespace) -> list[str]:
@@ -124,14 +131,14 @@ def in_session(work: Callable[[SparkSession, argparse.Namespace], list[str]]) ->
 
 
 WHAT: dict[str, Callable[[argparse.Namespace], list[str]]] = {
-    "means": in_session(means_of),
-    "steps": in_session(steps_of),
-    "nightly": in_session(nightly_of),
+    "means": with_session(time_means),
+    "steps": with_session(time_engine_steps),
+    "nightly": with_session(time_nightly),
     "night": lambda given: night_costs(given.folder, given.rounds, given.warm_ups),
-    "retrieval": in_session(lambda spark, given: retrieval_lines(spark, given.rows, given.folder, given.rounds)),
-    "judgments": in_session(lambda spark, given: judgment_lines(spark, given.rows, given.folder, given.rounds)),
+    "retrieval": with_session(lambda spark, given: retrieval_lines(spark, given.rows, given.folder, given.rounds)),
+    "judgments": with_session(lambda spark, given: judgment_lines(spark, given.rows, given.folder, given.rounds)),
     "fixed": lambda given: fixed_costs(given.rounds, given.folder),
-    "whole": whole_of,
+    "whole": time_whole_processes,
     "compare": lambda given: compare_lines(given.rows, given.rounds, given.memory, given.folder),
 }
 
@@ -143,7 +150,7 @@ def is_wanted(name: str, arguments: argparse.Namespace) -> bool:
 def by_duckdb(path: Path, arguments: argparse.Namespace) -> dict[str, Contender]:
     query_arguments = (str(path), arguments.k, arguments.engine_memory)
     return {
-        name: partial(engines.in_own_process, "duckdb", engines.in_duckdb, query, *query_arguments)
+        name: partial(engines.run_in_process, "duckdb", engines.run_duckdb, query, *query_arguments)
         for name, query in QUERIES.items()
     }
 
@@ -152,7 +159,7 @@ def on_table(spark: SparkSession, path: Path, k: int) -> Callable[..., Contender
     """Make contenders of functions of a table and k."""
 
     def contender(work: Callable[..., float], *, by_path: bool = False, **options: object) -> Contender:
-        return timed(lambda: work(str(path) if by_path else spark.read.parquet(str(path)), k, **options))
+        return time_contender(lambda: work(str(path) if by_path else spark.read.parquet(str(path)), k, **options))
 
     return contender
 
@@ -186,7 +193,7 @@ def all_contenders(spark: SparkSession, path: Path, arguments: argparse.Namespac
     if arguments.beside is not None:
         ours |= beside_contenders(arguments, path)
     others = by_duckdb(path, arguments)
-    others["Polars, streaming"] = partial(engines.in_own_process, "polars", engines.in_polars, str(path), k)
+    others["Polars, streaming"] = partial(engines.run_in_process, "polars", engines.in_polars, str(path), k)
     peers = {
         f"{READ}, binary": contender(on_spark.by_library, convention=BINARY),
         f"{READ}, binary, {OFF}": contender(on_spark.by_library, convention=BINARY, check_duplicates="none"),
@@ -217,11 +224,11 @@ def beside_contenders(arguments: argparse.Namespace, path: Path) -> dict[str, Co
 def race(contenders: dict[str, Contender], shape: Shape, rounds: int, *, warm_ups: int) -> list[tuple[str, ...]]:
     """Return rows of the table, with the memory of each contender."""
     alone = ("DuckDB", "Polars")
-    memory = {name: PeakMemory(of_others if name.startswith(alone) else of_spark) for name in contenders}
+    memory = {name: PeakMemory(measure_others if name.startswith(alone) else measure_spark) for name in contenders}
     watched = {name: memory[name].around(contender) for name, contender in contenders.items()}
     print(shape.name, file=sys.stderr)
-    seconds = medians(take_turns(watched, rounds, warm_ups=warm_ups))
-    rows = ratio_rows(shape.title, seconds, REFERENCE, digits=2)
+    seconds = compute_medians(run_in_turns(watched, rounds, warm_ups=warm_ups))
+    rows = build_ratio_rows(shape.title, seconds, REFERENCE, digits=2)
     return [(*row, f"{memory[row[1]].gigabytes:.1f}") for row in rows]
 
 

@@ -79,18 +79,18 @@ def by_ml_evaluator(rows: DataFrame, k: int) -> float:
     from pyspark.ml.evaluation import RankingEvaluator
 
     evaluator = RankingEvaluator(predictionCol="prediction", labelCol="label", metricName="ndcgAtK", k=k)
-    return float(evaluator.evaluate(_collected_items(rows, k)))
+    return float(evaluator.evaluate(_collect_items(rows, k)))
 
 
 def by_mllib(rows: DataFrame, k: int) -> float:
     """`pyspark.mllib` RankingMetrics on an RDD: binary labels."""
     from pyspark.mllib.evaluation import RankingMetrics
 
-    pairs = _collected_items(rows, k).rdd.map(lambda row: (row["prediction"], row["label"]))
+    pairs = _collect_items(rows, k).rdd.map(lambda row: (row["prediction"], row["label"]))
     return float(RankingMetrics(pairs).ndcgAt(k))
 
 
-def _collected_items(rows: DataFrame, k: int) -> DataFrame:
+def _collect_items(rows: DataFrame, k: int) -> DataFrame:
     """Collect the first k items by a window, and the relevant items, as is usually done."""
     by_score = Window.partitionBy("query_id").orderBy(F.col("score").desc(), "item_id")
     item = F.col("item_id").cast("double")

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import ndcg_spark
 from ndcg_spark.evaluation import Evaluation
-from scripts.benchmarks.timing import Contender, medians, table, take_turns, timed
+from scripts.benchmarks.timing import Contender, compute_medians, format_table, run_in_turns, time_contender
 
 COLUMNS = ("query_id", "item_id", "score", "relevance")
 HANDED_OVER = "all rows, four columns, to Python"
@@ -73,14 +73,14 @@ def time_steps(
 ) -> list[str]:
     """Return table lines: medians of rounds in which every step runs once."""
     mine = {name: partial(_timed, session, frame, name) for name, frame in frames.items()}
-    seconds = medians(take_turns({**mine, **others}, rounds, warm_ups=warm_ups))
-    return table(("step",), ("seconds",), [(name, f"{duration:.2f}") for name, duration in seconds.items()])
+    seconds = compute_medians(run_in_turns({**mine, **others}, rounds, warm_ups=warm_ups))
+    return format_table(("step",), ("seconds",), [(name, f"{duration:.2f}") for name, duration in seconds.items()])
 
 
 def _timed(session: SparkSession, frame: DataFrame, name: str) -> tuple[object, float]:
     limit = session.conf.get(BATCH_LIMIT)
     if name == WEIGHED:
         session.conf.set(BATCH_LIMIT, DEFAULT_LIMIT)
-    duration = timed(frame.write.format("noop").mode("overwrite").save)()
+    duration = time_contender(frame.write.format("noop").mode("overwrite").save)()
     session.conf.set(BATCH_LIMIT, limit)
     return duration

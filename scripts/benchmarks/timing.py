@@ -11,7 +11,7 @@ Contender = Callable[[], tuple[object, float]]
 """Gives what it found, and the seconds it took."""
 
 
-def timed(work: Callable[[], object]) -> Contender:
+def time_contender(work: Callable[[], object]) -> Contender:
     """Make a contender that is timed in this process."""
 
     def run() -> tuple[object, float]:
@@ -22,7 +22,7 @@ def timed(work: Callable[[], object]) -> Contender:
     return run
 
 
-def take_turns(contenders: Mapping[str, Contender], rounds: int, *, warm_ups: int = 0) -> dict[str, list[float]]:
+def run_in_turns(contenders: Mapping[str, Contender], rounds: int, *, warm_ups: int = 0) -> dict[str, list[float]]:
     """Seconds of each; every round runs all, the order turned by one. The first rounds do not count."""
     names = list(contenders)
     taken: dict[str, list[float]] = {name: [] for name in names}
@@ -37,11 +37,13 @@ def take_turns(contenders: Mapping[str, Contender], rounds: int, *, warm_ups: in
     return taken
 
 
-def medians(taken: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def compute_medians(taken: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
-def ratio_rows(title: str, seconds: Mapping[str, float], first: str, *, digits: int = 1) -> list[tuple[str, ...]]:
+def build_ratio_rows(
+    title: str, seconds: Mapping[str, float], first: str, *, digits: int = 1
+) -> list[tuple[str, ...]]:
     """Return table rows: title, contender, seconds, and the ratio to the first contender."""
     return [
         (title, name, f"{duration:.{digits}f}", f"{duration / seconds[first]:.2f}")
@@ -49,7 +51,7 @@ def ratio_rows(title: str, seconds: Mapping[str, float], first: str, *, digits: 
     ]
 
 
-def table(names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def format_table(names: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Format a Markdown table; columns of numbers come last."""
     lines = [(*names, *numbers), (*["---"] * len(names), *["---:"] * len(numbers)), *rows]
     return [f"| {' | '.join(cells)} |" for cells in lines]

@@ -55,7 +55,7 @@ KNOWN = {
 """What to refuse where nobody can be asked: versions with a vulnerability, by package. As of November 2026."""
 
 
-def installed_closure(extras=EXTRAS, requires=None):
+def collect_installed(extras=EXTRAS, requires=None):
     """Distributions that the package and its extras need, of those that are installed, by canonical name.
 
     `requires` are the requirements of the package itself; None reads those of the installed one.
@@ -82,7 +82,7 @@ def installed_closure(extras=EXTRAS, requires=None):
     return {name: distribution for name, distribution in sorted(distributions.items()) if name != PACKAGE}
 
 
-def licence_of(distribution):
+def read_licence(distribution):
     """Return the licence as an SPDX expression if possible; else the text of the metadata."""
     about = distribution.metadata
     name = canonicalize_name(about["Name"])
@@ -115,7 +115,7 @@ def is_allowed(expression):
 
 def check_licences(distributions):
     """List packages whose licence is not allowed."""
-    licences = {name: licence_of(distribution) for name, distribution in distributions.items()}
+    licences = {name: read_licence(distribution) for name, distribution in distributions.items()}
     return [
         f"{name} {distributions[name].version} has the licence {text!r}, which "
         "scripts/checks/dependencies.py does not allow"
@@ -177,7 +177,7 @@ def check_vulnerabilities(distributions):
 
 
 def main():
-    distributions = installed_closure()
+    distributions = collect_installed()
     forbidden = check_licences(distributions)
     print(f"licences: {len(distributions)} packages, {len(forbidden)} not allowed")
     listed = check_known(distributions)

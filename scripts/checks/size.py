@@ -82,7 +82,7 @@ STORIES = {
 }
 
 
-def counts_of(text: str) -> Counter[str]:
+def count_lines(text: str) -> Counter[str]:
     """Count the lines of a module by kind."""
     docstrings, imports = set(), set()
     for node in ast.walk(ast.parse(text)):
@@ -96,24 +96,24 @@ def counts_of(text: str) -> Counter[str]:
     return Counter(files=1, lines=len(lines), code=code, docstrings=len(docstrings), imports=len(imports))
 
 
-def sizes_of(package: Path) -> dict[str, Counter[str]]:
+def count_rooms(package: Path) -> dict[str, Counter[str]]:
     """Count lines by room, in alphabetical order."""
     sizes: dict[str, Counter[str]] = {}
     for path in sorted(package.rglob("*.py")):
         room = path.relative_to(package).parts[0] if path.parent != package else TOP
-        sizes.setdefault(room, Counter()).update(counts_of(path.read_text(encoding="utf-8")))
+        sizes.setdefault(room, Counter()).update(count_lines(path.read_text(encoding="utf-8")))
     return sizes
 
 
-def total_of(sizes: Iterable[Counter[str]]) -> Counter[str]:
+def sum_counts(sizes: Iterable[Counter[str]]) -> Counter[str]:
     """Sum the counts of all rooms."""
     return sum(sizes, Counter())
 
 
-def table_of(sizes: dict[str, Counter[str]]) -> str:
+def format_table(sizes: dict[str, Counter[str]]) -> str:
     """Format a line per room, and the totals."""
     lines = [f"{'room':16}" + "".join(f"{kind:>12}" for kind in KINDS)]
-    for room, counts in (*sizes.items(), ("total", total_of(sizes.values()))):
+    for room, counts in (*sizes.items(), ("total", sum_counts(sizes.values()))):
         lines.append(f"{room:16}" + "".join(f"{counts[kind]:12,}" for kind in KINDS))
     return "\n".join(lines)
 
@@ -126,7 +126,7 @@ def package_at(commit: str, folder: Path) -> Path:
     return folder / NAME
 
 
-def walked(arguments: tuple[str, ...], root: Path = ROOT) -> list[str]:
+def walk_story(arguments: tuple[str, ...], root: Path = ROOT) -> list[str]:
     """Run a story in its own process; return the modules of the package that it passes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -150,14 +150,14 @@ def main() -> int:
     options.add_argument("--walk", action="store_true", help="run three stories, and count the modules they pass")
     options.add_argument("--modules", action="store_true", help="with --walk: name the modules, too")
     arguments = options.parse_args()
-    sizes = sizes_of(ROOT / NAME)
-    print(table_of(sizes))
+    sizes = count_rooms(ROOT / NAME)
+    print(format_table(sizes))
     if arguments.beside:
         with tempfile.TemporaryDirectory() as name:
-            before = total_of(sizes_of(package_at(arguments.beside, Path(name))).values())
+            before = sum_counts(count_rooms(package_at(arguments.beside, Path(name))).values())
         print(f"{arguments.beside[:15]:16}" + "".join(f"{before[kind]:12,}" for kind in KINDS))
     for story, modules in STORIES.items() if arguments.walk else ():
-        passed = walked(modules)
+        passed = walk_story(modules)
         print(
             f"{story}: {len(passed)} modules" + "".join(f"\n    {module}" for module in passed if arguments.modules)
         )

@@ -113,26 +113,34 @@ RETRIEVALS: list[dict[str, Any]] = [
 ]
 KEYS = ("run", "baseline", "metric", "k", "segment_by", "segment", "period")
 """Key columns of stored tables."""
-PASSING = {"computed_at", "source_computed_at", "package_version", "seconds", "versions", "started_at", "finished_at"}
+CHANGING = {
+    "computed_at",
+    "source_computed_at",
+    "package_version",
+    "seconds",
+    "versions",
+    "started_at",
+    "finished_at",
+}
 """Names whose values differ from run to run, or from release to release."""
 
 
-def commands_of(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+def list_commands(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
     """List the commands that run something, with their names."""
     if isinstance(command, click.Group):
         for word, subcommand in command.commands.items():
-            yield from commands_of(subcommand, f"{name} {word}".strip())
+            yield from list_commands(subcommand, f"{name} {word}".strip())
     else:
         yield name, command
 
 
-def option_of(option: click.Parameter) -> dict[str, Any]:
+def describe_option(option: click.Parameter) -> dict[str, Any]:
     """Describe an option without its help."""
     kind = option.type
     choices = list(kind.choices) if isinstance(kind, click.Choice) else None
     return {
         "flags": [*option.opts, *option.secondary_opts],
-        "default": _plain(option.to_info_dict()["default"]),
+        "default": _to_plain(option.to_info_dict()["default"]),
         "type": choices or kind.name,
         "repeated": option.multiple,
         "required": option.required,
@@ -144,16 +152,16 @@ def options(_: Any, __: Path) -> dict[str, Any]:
     """Describe the options of each command, and the keys of its configuration."""
     return {
         name: {
-            "options": {str(param.name): option_of(param) for param in command.params},
+            "options": {str(param.name): describe_option(param) for param in command.params},
             "config_keys": " ".join(sorted(index_options(command))),
         }
-        for name, command in commands_of(cli)
+        for name, command in list_commands(cli)
     }
 
 
 def arguments(_: Any, __: Path) -> dict[str, Any]:
     """Return the options that have a value, and the public settings, of each list of arguments."""
-    known = dict(commands_of(cli))
+    known = dict(list_commands(cli))
     parsed = {}
     for text in ARGUMENTS:
         name = max((known_name for known_name in known if text.startswith(f"{known_name} ")), key=len)
@@ -166,7 +174,9 @@ def arguments(_: Any, __: Path) -> dict[str, Any]:
 def public_settings(config: Any) -> dict[str, Any]:
     """Return the public settings in the settings of a command."""
     if type(config) in public().values():
-        return {type(config).__name__: {field.name: _plain(getattr(config, field.name)) for field in fields(config)}}
+        return {
+            type(config).__name__: {field.name: _to_plain(getattr(config, field.name)) for field in fields(config)}
+        }
     parts = (
         [getattr(config, field.name) for field in fields(config)]
         if is_dataclass(config) and not isinstance(config, type)
@@ -175,12 +185,12 @@ def public_settings(config: Any) -> dict[str, Any]:
     return {name: value for part in parts for name, value in public_settings(part).items()}
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Convert a value to JSON types; other values become text."""
     if isinstance(value, tuple | list):
-        return [_plain(element) for element in value]
+        return [_to_plain(element) for element in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(element) for key, element in value.items()}
+        return {str(key): _to_plain(element) for key, element in value.items()}
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
@@ -190,20 +200,22 @@ def digests(spark: Any, _: Path) -> dict[str, Any]:
     queries = open_on_spark(spark.createDataFrame([("a", "q", 1, 0.5, 0.5, "DE", "u")], columns))
     return {
         "evaluations": {
-            _text(options_of_case): evaluation_settings(**options_of_case).digest for options_of_case in EVALUATIONS
+            _format_json(options_of_case): evaluation_settings(**options_of_case).digest
+            for options_of_case in EVALUATIONS
         },
         "comparisons": {
-            _text(options_of_case): comparison_settings(queries, runs=["a", "b"], **options_of_case).digest
+            _format_json(options_of_case): comparison_settings(queries, runs=["a", "b"], **options_of_case).digest
             for options_of_case in COMPARISONS
         },
         "retrieval": {
-            _text(options_of_case): RetrievalSettings(**options_of_case).digest for options_of_case in RETRIEVALS
+            _format_json(options_of_case): RetrievalSettings(**options_of_case).digest
+            for options_of_case in RETRIEVALS
         },
-        "slices": {_text(options_of_case): slice_name(*options_of_case) for options_of_case in SLICES},
+        "slices": {_format_json(options_of_case): slice_name(*options_of_case) for options_of_case in SLICES},
     }
 
 
-def _text(options_of_case: Any) -> str:
+def _format_json(options_of_case: Any) -> str:
     return json.dumps(options_of_case, ensure_ascii=False)
 
 
@@ -214,34 +226,37 @@ def nights(_: Any, folder: Path) -> dict[str, Any]:
     results, tables = {}, {}
     for name, text in STORY.items():
         ended = command(*shlex.split(text.format(f=folder)))
-        before, tables = tables, {path.name: table_of(path) for path in sorted(folder.iterdir()) if path.is_dir()}
+        before, tables = (
+            tables,
+            {path.name: describe_table(path) for path in sorted(folder.iterdir()) if path.is_dir()},
+        )
         results[name] = {
             "arguments": text,
             "exit_code": ended.code,
-            "json": _lasting(json_of(ended), folder),
+            "json": _mask_changing(read_last_json(ended), folder),
             "tables": {path: content for path, content in tables.items() if content != before.get(path)},
         }
     return results
 
 
-def json_of(ended: Ended) -> Any:
+def read_last_json(ended: Ended) -> Any:
     """Return the JSON of the last line (`--json -`), if there is one."""
     last = (ended.out.splitlines() or [""])[-1]
     return json.loads(last) if last.startswith("{") else None
 
 
-def _lasting(value: Any, folder: Path) -> Any:
+def _mask_changing(value: Any, folder: Path) -> Any:
     """Replace values that differ from run to run."""
     if isinstance(value, list):
-        return [_lasting(element, folder) for element in value]
+        return [_mask_changing(element, folder) for element in value]
     if isinstance(value, dict):
-        return {key: "*" if key in PASSING else _lasting(element, folder) for key, element in value.items()}
+        return {key: "*" if key in CHANGING else _mask_changing(element, folder) for key, element in value.items()}
     if isinstance(value, float):
         return float(f"{value:.12g}")  # the last digits of a quantile are those of SciPy's version
     return value.replace(str(folder), "{f}") if isinstance(value, str) else value
 
 
-def table_of(folder: Path) -> dict[str, Any]:
+def describe_table(folder: Path) -> dict[str, Any]:
     """Describe columns, types, slices and row counts of a table, and hash its stored states."""
     files = sorted(folder.rglob("*.parquet"))
     rows: Counter[str] = Counter()
@@ -252,8 +267,8 @@ def table_of(folder: Path) -> dict[str, Any]:
         rows[slice_] += content.num_rows
         columns |= {field.name: str(field.type) for field in content.schema}
         states |= {
-            f"{slice_} {_text([row.get(name) for name in KEYS])}": hashlib.sha256(
-                _text(row["state"]).encode()
+            f"{slice_} {_format_json([row.get(name) for name in KEYS])}": hashlib.sha256(
+                _format_json(row["state"]).encode()
             ).hexdigest()[:16]
             for row in content.to_pylist()
             if row.get("state") is not None
@@ -271,22 +286,22 @@ WITHOUT_SPARK = {"options", "arguments"}
 """Golden files that need no Spark."""
 
 
-def made(name: str, spark: Any, folder: Path) -> str:
+def format_golden(name: str, spark: Any, folder: Path) -> str:
     """Make the text of a golden file."""
     plain = json.loads(json.dumps(PARTS[name](spark, folder), sort_keys=True, default=str))
-    return laid_out(plain) + "\n"
+    return format_readable(plain) + "\n"
 
 
-def laid_out(value: Any, indent: str = "") -> str:
+def format_readable(value: Any, indent: str = "") -> str:
     """Format JSON with one line per value that fits, so that diffs are readable."""
-    line = _text(value)
+    line = _format_json(value)
     if len(indent) + len(line) <= WIDTH or not isinstance(value, list | dict) or not value:
         return line
     within = indent + "  "
     if isinstance(value, list):
-        parts = [within + laid_out(element, within) for element in value]
+        parts = [within + format_readable(element, within) for element in value]
     else:
-        parts = [f"{within}{_text(key)}: {laid_out(element, within)}" for key, element in value.items()]
+        parts = [f"{within}{_format_json(key)}: {format_readable(element, within)}" for key, element in value.items()]
     first, last = "[]" if isinstance(value, list) else "{}"
     return "\n".join([first, ",\n".join(parts), indent + last])
 
@@ -299,7 +314,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         spark = make_session() if {*names} - WITHOUT_SPARK else None
         for name in names:
-            text = made(name, spark, Path(folder, name))
+            text = format_golden(name, spark, Path(folder, name))
             path = FOLDER / f"{name}.json"
             same = path.exists() and path.read_text(encoding="utf-8") == text
             path.write_text(text, encoding="utf-8")

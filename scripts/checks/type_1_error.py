@@ -50,7 +50,9 @@ def coverage(repetitions: int, *, users: bool, clustered: bool) -> dict[str, flo
     """Share of repetitions in which each method finds no difference."""
     held = np.zeros(len(METHODS))
     for seed in range(repetitions):
-        row = compared(*(clustered_runs(seed) if users else independent_runs(seed)), clustered=clustered, seed=seed)
+        row = compare_runs(
+            *(clustered_runs(seed) if users else independent_runs(seed)), clustered=clustered, seed=seed
+        )
         held += [
             row["ci_low"] <= 0 <= row["ci_high"],
             row["boot_low"] <= 0 <= row["boot_high"],
@@ -85,7 +87,7 @@ def random_orders(rng: np.random.Generator, n: int, n_orders: int) -> list[np.nd
     return [ndcg(order, best, no_relevant=0.0) for order in orders]
 
 
-def compared(x: np.ndarray, y: np.ndarray, units: np.ndarray, *, clustered: bool, seed: int) -> dict[str, object]:
+def compare_runs(x: np.ndarray, y: np.ndarray, units: np.ndarray, *, clustered: bool, seed: int) -> dict[str, object]:
     """Compare two runs with the functions that workers run; return the row."""
     settings = ComparisonSettings(**PLAN, cluster="user" if clustered else None, seed=seed)
     n = len(x)

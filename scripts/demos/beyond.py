@@ -18,8 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from scripts.demos.data import SEVEN_SEGMENTS, Digits, FloatArray, IntArray, cosine_similarity, first, names
-from scripts.demos.runner import explain, own_folder, run, write
+from scripts.demos.data import (
+    SEVEN_SEGMENTS,
+    Digits,
+    FloatArray,
+    IntArray,
+    cosine_similarity,
+    find_first,
+    name_images,
+)
+from scripts.demos.runner import create_folder, explain, run, write
 
 LISTED = 20
 CANDIDATES = 100
@@ -56,7 +64,7 @@ def books() -> dict[str, pa.Table]:
     }
 
 
-def varied(to_query: FloatArray, pixels: FloatArray) -> IntArray:
+def choose_varied(to_query: FloatArray, pixels: FloatArray) -> IntArray:
     """Choose images that are like the query and unlike each other; numbers of images, the first choice first."""
     candidates = np.argsort(-to_query, kind="stable")[:CANDIDATES]
     between = cosine_similarity(pixels[candidates], pixels[candidates])
@@ -87,19 +95,22 @@ def digits() -> dict[str, pa.Table]:
     query, item = data.query, data.item
     pixels = data.pixels[item]
     similarity = cosine_similarity(data.pixels[query], pixels)
-    lists = {"alike": first(similarity, LISTED), "varied": np.array([varied(row, pixels) for row in similarity])}
+    lists = {
+        "alike": find_first(similarity, LISTED),
+        "varied": np.array([choose_varied(row, pixels) for row in similarity]),
+    }
     relevance = data.relevance(query[:, None], item)
     row, column = np.nonzero(relevance)
     shown = lists["alike"][::2, :10]
     lit = [list(SEVEN_SEGMENTS[digit]) for digit in data.digit[item]]
     return {
         "rankings": pa.concat_tables(
-            [long_table(run, names(query), names(item[items])) for run, items in lists.items()]
+            [long_table(run, name_images(query), name_images(item[items])) for run, items in lists.items()]
         ),
         "judgments": pa.table(
             {
-                "query_id": names(query[row]),
-                "item_id": names(item[column]),
+                "query_id": name_images(query[row]),
+                "item_id": name_images(item[column]),
                 "relevance": relevance[row, column],
                 "topics": [str(digit) for digit in data.digit[item[column]]],
                 "digit": data.digit[query[row]].astype(str),
@@ -107,23 +118,27 @@ def digits() -> dict[str, pa.Table]:
         ),
         "items": pa.table(
             {
-                "item_id": names(item),
+                "item_id": name_images(item),
                 "vector": list(pixels),
                 "categories": lit,
                 "first_seen": [NIGHT - timedelta(days=int(number) % 365) for number in item],
             }
         ),
-        "interactions": pa.table({"query_id": np.repeat(names(query[::2]), 10), "item_id": names(item[shown])}),
+        "interactions": pa.table(
+            {"query_id": np.repeat(name_images(query[::2]), 10), "item_id": name_images(item[shown])}
+        ),
     }
 
 
-def parts(folder: Path, *names: str) -> list[str]:
+def build_options(folder: Path, *tables: str) -> list[str]:
     """Options that name tables of a folder."""
-    return [word for name in names for word in (f"--{name}", f"{folder}/{name.replace('input', 'rankings')}.parquet")]
+    return [
+        word for name in tables for word in (f"--{name}", f"{folder}/{name.replace('input', 'rankings')}.parquet")
+    ]
 
 
 def main() -> int:
-    folder = own_folder("beyond")
+    folder = create_folder("beyond")
     shelf, images = folder / "books", folder / "digits"
     for place, tables in ((shelf, books()), (images, digits())):
         place.mkdir()
@@ -131,12 +146,13 @@ def main() -> int:
             write(table, place / f"{name}.parquet", f"rows of {name}")
     explain("Five copies of one book, and five different books, all of the same relevance:")
     run(
-        "mean-ndcg", *parts(shelf, "input", "judgments", "items"), "--ties", "item_asc", "--segment-cols", "query_id",
+        "mean-ndcg", *build_options(shelf, "input", "judgments", "items"), "--ties", "item_asc",
+        "--segment-cols", "query_id",
         "--metrics", "ndcg@5,ild(by=categories)@5,alpha_ndcg@5",
     )  # fmt: skip
     explain("Two rankers of images: the most similar ones, and similar ones that differ from each other:")
     return run(
-        "mean-ndcg", *parts(images, "input", "judgments", "items", "interactions"), "--run-col", "run",
+        "mean-ndcg", *build_options(images, "input", "judgments", "items", "interactions"), "--run-col", "run",
         "--rank-col", "rank", "--run-date", NIGHT, "--dataset", "digits", "--metrics", METRICS,
         "--output", folder / "metrics", "--per-query-output", folder / "per_query",
     )  # fmt: skip

@@ -7,8 +7,8 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 
-from scripts.demos.data import QUERY_STEP, Digits, cosine_similarity, first, names
-from scripts.demos.runner import explain, own_folder, run, write
+from scripts.demos.data import QUERY_STEP, Digits, cosine_similarity, find_first, name_images
+from scripts.demos.runner import create_folder, explain, run, write
 
 FIRST, N_NIGHTS, CHANGED = date(2026, 1, 5), 28, 21
 N_SHOWN, N_VIEWS = 10, 40
@@ -26,7 +26,7 @@ class Night:
         blurred = pixels + self.random.normal(scale=BLUR[self.late], size=pixels.shape)
         score = cosine_similarity(digits.pixels[digits.query], blurred)
         self.run_date = FIRST + timedelta(days=number)
-        self.query, self.item = digits.query, digits.item[first(score, N_SHOWN)]
+        self.query, self.item = digits.query, digits.item[find_first(score, N_SHOWN)]
         self.relevance = digits.relevance(self.query[:, None], self.item)
         self.device = np.array(DEVICES)[self.query // QUERY_STEP % 2]
 
@@ -36,7 +36,7 @@ class Night:
             {
                 "night": [str(self.run_date)] * n,
                 "query_id": [f"{self.run_date}/{query}" for query in self.query for _ in range(N_SHOWN)],
-                "item_id": names(self.item),
+                "item_id": name_images(self.item),
                 "rank": np.tile(np.arange(1, N_SHOWN + 1), len(self.query)),
                 "relevance": self.relevance.ravel().astype(np.int32),
                 "device": np.repeat(self.device, N_SHOWN),
@@ -62,7 +62,7 @@ class Night:
 
 
 def main() -> int:
-    folder = own_folder("business_link")
+    folder = create_folder("business_link")
     nights = [Night(number) for number in range(N_NIGHTS)]
     rows = pa.concat_tables([night.rows() for night in nights])
     rankings = write(rows, folder / "rankings.parquet", f"rows: lists of {N_NIGHTS} nights, for images of digits")

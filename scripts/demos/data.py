@@ -53,12 +53,12 @@ class Digits:
         return relevance_table()[self.digit[query], self.digit[item]]
 
 
-def names(images: IntArray) -> npt.NDArray[np.str_]:
+def name_images(images: IntArray) -> npt.NDArray[np.str_]:
     """Return the names of images."""
     return np.array([f"img-{number:04d}" for number in images.ravel()])
 
 
-def thumbnails(pixels: FloatArray) -> FloatArray:
+def shrink_images(pixels: FloatArray) -> FloatArray:
     """Images of 8 by 8 pixels as 4 by 4, shape (n, 16); sums of four, so the cosine is that of the means."""
     return pixels.reshape(-1, 4, 2, 4, 2).sum(axis=(2, 4)).reshape(len(pixels), 16)
 
@@ -67,14 +67,14 @@ def score_by_both(queries: FloatArray, items: FloatArray) -> dict[str, FloatArra
     """Scores of images for others by two rankers, each of shape (n_queries, n_items), by the name of the ranker."""
     return {
         "pixels": cosine_similarity(queries, items),
-        "thumbnail": cosine_similarity(thumbnails(queries), thumbnails(items)),
+        "thumbnail": cosine_similarity(shrink_images(queries), shrink_images(items)),
     }
 
 
 def rankings_table(digits: Digits, query: IntArray, item: IntArray, scores: Mapping[str, FloatArray]) -> pa.Table:
     """Rankings as rows of query_id, item_id, relevance, digit, shape, run, score; a score that is NaN stays NaN."""
     query_of_row, item_of_row = np.repeat(query, len(item)), np.tile(item, len(query))
-    name, label = pa.array(names(np.arange(len(digits.digit)))), digits.digit[query_of_row]
+    name, label = pa.array(name_images(np.arange(len(digits.digit)))), digits.digit[query_of_row]
     columns = {
         "query_id": name.take(pa.array(query_of_row)),
         "item_id": name.take(pa.array(item_of_row)),
@@ -88,7 +88,7 @@ def rankings_table(digits: Digits, query: IntArray, item: IntArray, scores: Mapp
     )
 
 
-def first(scores: FloatArray, n: int) -> IntArray:
+def find_first(scores: FloatArray, n: int) -> IntArray:
     """Return the positions of the `n` highest scores of each row, best first."""
     listed: IntArray = np.argsort(-scores, axis=1, kind="stable")[:, :n]
     return listed

@@ -10,8 +10,8 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from scripts.demos.data import Digits, cosine_similarity, first, names, relevance_table
-from scripts.demos.runner import explain, own_folder, run, write
+from scripts.demos.data import Digits, cosine_similarity, find_first, name_images, relevance_table
+from scripts.demos.runner import create_folder, explain, run, write
 
 N_SHOWN = 10
 N_USERS = 8
@@ -27,14 +27,14 @@ class Lists:
         self.digits = Digits()
         self.query, item = self.digits.query, self.digits.item
         score = cosine_similarity(self.digits.pixels[self.query], self.digits.pixels[item])
-        best = first(score, N_SHOWN)
+        best = find_first(score, N_SHOWN)
         self.item, self.score = item[best], np.take_along_axis(score, best, axis=1)
 
     def rankings(self) -> pa.Table:
         return pa.table(
             {
-                "query_id": np.repeat(names(self.query), N_SHOWN),
-                "item_id": names(self.item),
+                "query_id": np.repeat(name_images(self.query), N_SHOWN),
+                "item_id": name_images(self.item),
                 "score": self.score.ravel(),
             }
         )
@@ -56,12 +56,12 @@ def simulated_events(lists: Lists) -> pa.Table:
                     (f"img-{query:04d}", f"img-{item:04d}", f"u{user}", event, time)
                     for event in ("impression", *done)
                 ]
-    names = ("query_id", "item_id", "user_id", "event", "ts")
-    return pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+    columns = ("query_id", "item_id", "user_id", "event", "ts")
+    return pa.table(dict(zip(columns, zip(*rows, strict=True), strict=True)))
 
 
 def ratings(lists: Lists) -> pa.Table:
-    """Return ratings of three classifiers: each predicts the digit of an item and compares it to the query's digit."""
+    """Return ratings by three classifiers: each predicts an item's digit and compares it to the query's digit."""
     digits, grades = lists.digits, relevance_table()
     raters = {
         "tree": DecisionTreeClassifier(random_state=0),
@@ -75,12 +75,12 @@ def ratings(lists: Lists) -> pa.Table:
             for item in items:
                 grade = int(grades[digits.digit[query], predicted[item]])
                 rows.append((f"img-{query:04d}", f"img-{item:04d}", name, grade))
-    names = ("query_id", "item_id", "annotator", "relevance")
-    return pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+    columns = ("query_id", "item_id", "annotator", "relevance")
+    return pa.table(dict(zip(columns, zip(*rows, strict=True), strict=True)))
 
 
 def main() -> int:
-    folder = own_folder("judgments")
+    folder = create_folder("judgments")
     lists = Lists()
     run_path = write(lists.rankings(), folder / "run.parquet", "rows: the ten images most alike of 300 images")
     events = write(

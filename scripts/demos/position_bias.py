@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from scripts.demos.data import Digits, cosine_similarity, first, names
-from scripts.demos.runner import explain, own_folder, run, write
+from scripts.demos.data import Digits, cosine_similarity, find_first, name_images
+from scripts.demos.runner import create_folder, explain, run, write
 
 N_SHOWN = 10
 N_SESSIONS = 60
@@ -25,11 +25,11 @@ class Lists:
         # The old ranker compares the upper three rows of pixels, the new one whole images.
         old = cosine_similarity(pixels[query, :24], pixels[item, :24])
         new = cosine_similarity(pixels[query], pixels[item])
-        best = first(old, N_SHOWN)
+        best = find_first(old, N_SHOWN)
         self.old, self.new = (np.take_along_axis(scores, best, axis=1) for scores in (old, new))
         self.relevance = digits.relevance(query[:, None], item[best])
-        self.query_id = np.repeat(names(query), N_SHOWN)
-        self.item_id = names(item[best])
+        self.query_id = np.repeat(name_images(query), N_SHOWN)
+        self.item_id = name_images(item[best])
 
     def table(self) -> pa.Table:
         """Both rankings, and the relevance that nobody knows in practice."""
@@ -64,7 +64,7 @@ class Lists:
 
 
 def main() -> int:
-    folder = own_folder("position_bias")
+    folder = create_folder("position_bias")
     lists = Lists()
     rankings = write(lists.table(), folder / "rankings.parquet", "rows: ten images by an old and a new ranker")
     log = write(lists.impressions(), folder / "log.parquet", "simulated impressions of the lists of the old one")

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scripts.demos.data import SHAPE, Digits, FloatArray, cosine_similarity, rankings_table, score_by_both
-from scripts.demos.runner import run_all
+from scripts.demos.runner import run_commands
 
 N_NIGHTS = 10
 LAST_NIGHT = date(2026, 1, 31)
@@ -41,7 +41,7 @@ def without_lower_half(pixels: FloatArray) -> FloatArray:
     return lines.reshape(len(pixels), 64)
 
 
-def rankings_of_night(night: int, wrong: str = "") -> pa.Table:
+def rank_night(night: int, wrong: str = "") -> pa.Table:
     """Both rankers on one night: query_id, item_id, run, score, relevance, digit, shape; `wrong` is one of NIGHTS."""
     digits = Digits(N_NIGHTS, night)
     query, item, pixels = digits.query, digits.item, digits.pixels
@@ -60,7 +60,7 @@ def rankings_of_night(night: int, wrong: str = "") -> pa.Table:
     return rankings_table(digits, query, item, scores)
 
 
-def day_of(night: int) -> date:
+def date_of_night(night: int) -> date:
     """Return the date of a night."""
     return LAST_NIGHT - timedelta(days=N_NIGHTS - 1 - night)
 
@@ -71,9 +71,10 @@ def commands(folder: Path, wrong: str) -> list[list[str]]:
     typed = []
     for night in range(N_NIGHTS - (wrong == "missing")):
         typed.append(
-            ["mean-ndcg", "--input", f"{folder}/rankings/{day_of(night)}", "--run-col", "run", "--segment-cols",
+            ["mean-ndcg", "--input", f"{folder}/rankings/{date_of_night(night)}", "--run-col", "run",
+             "--segment-cols",
              "digit,shape,digit+shape", "--k", "1,3,5,10,100", "--on-invalid", "reject", "--run-date",
-             f"{day_of(night)}", "--dataset", "digits", "--output", metrics, "--per-query-output", per_query,
+             f"{date_of_night(night)}", "--dataset", "digits", "--output", metrics, "--per-query-output", per_query,
              "--json", summary]
         )  # fmt: skip
     compared, weeks, flags = f"{folder}/comparison", f"{folder}/weeks", f"{folder}/flags"
@@ -115,11 +116,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for night in range(N_NIGHTS):
         wrong = options.night if night == N_NIGHTS - 1 else ""
         if wrong != "missing":
-            place = folder / "rankings" / str(day_of(night))
+            place = folder / "rankings" / str(date_of_night(night))
             place.mkdir(parents=True, exist_ok=True)
-            pq.write_table(rankings_of_night(night, wrong), place / "part-00000.parquet")
+            pq.write_table(rank_night(night, wrong), place / "part-00000.parquet")
     print(f"Wrote rankings to {folder}/rankings.", flush=True)
-    status = run_all(
+    status = run_commands(
         commands(folder, options.night),
         refusals=options.night in ("baseline", "missing"),
         most={"diagnose": 0, "report": 4},

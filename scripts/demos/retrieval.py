@@ -7,22 +7,22 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from scripts.demos.data import Digits, FloatArray, IntArray, names
-from scripts.demos.runner import explain, own_folder, run, write
+from scripts.demos.data import Digits, FloatArray, IntArray, name_images
+from scripts.demos.runner import create_folder, explain, run, write
 
 N_BITS = 64
 CLOSED_LOOP = (0, 6, 8, 9)
 METRICS = "ndcg@10,ndcg,ap@100,acg@10,wap@100"
 
 
-def codes_of(pixels: FloatArray) -> list[bytes]:
+def compute_codes(pixels: FloatArray) -> list[bytes]:
     """Return 64 bits per image: its side of 64 random planes through the mean image."""
     planes = np.random.default_rng(2026).normal(size=(pixels.shape[1], N_BITS))
     sides = (pixels - pixels.mean(axis=0)) @ planes > 0
     return [row.tobytes() for row in np.packbits(sides, axis=1)]
 
 
-def labels_of(digits: IntArray) -> list[list[int]]:
+def compute_labels(digits: IntArray) -> list[list[int]]:
     """Return eleven labels per image: one per digit, and whether the digit has a closed loop."""
     return [[int(digit == label) for label in range(10)] + [int(digit in CLOSED_LOOP)] for digit in digits.tolist()]
 
@@ -30,10 +30,10 @@ def labels_of(digits: IntArray) -> list[list[int]]:
 def images(data: Digits, indices: IntArray, key: str) -> pa.Table:
     return pa.table(
         {
-            key: names(indices),
+            key: name_images(indices),
             "vector": pa.array(list(data.pixels[indices]), pa.list_(pa.float64())),
-            "code": pa.array(np.array(codes_of(data.pixels), dtype=object)[indices].tolist(), pa.binary()),
-            "labels": pa.array(labels_of(data.digit[indices]), pa.list_(pa.int32())),
+            "code": pa.array(np.array(compute_codes(data.pixels), dtype=object)[indices].tolist(), pa.binary()),
+            "labels": pa.array(compute_labels(data.digit[indices]), pa.list_(pa.int32())),
         }
     )
 
@@ -45,7 +45,7 @@ def retrieve(folder: Path, metric: str, run_name: str) -> None:
 
 
 def main() -> int:
-    folder = own_folder("retrieval")
+    folder = create_folder("retrieval")
     data = Digits()
     write(images(data, data.query, "query_id"), folder / "queries.parquet", "images of handwritten digits (queries)")
     write(images(data, data.item, "item_id"), folder / "corpus.parquet", "other images (corpus)")

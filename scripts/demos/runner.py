@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 FOLDER = Path(".demo")
 
 
-def own_folder(name: str) -> Path:
+def create_folder(name: str) -> Path:
     """Create an empty folder `.demo/NAME`."""
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -99,7 +99,7 @@ def show(output: str, most: int) -> None:
     print("\n".join(shown))
 
 
-def run_all(typed: list[list[str]], *, refusals: bool, most: Mapping[str, int] | None = None) -> int:
+def run_commands(typed: list[list[str]], *, refusals: bool, most: Mapping[str, int] | None = None) -> int:
     """Print and run commands in one local Spark session, with the exit codes of those that do not end with 0.
 
     With `most`, the first two lines of what each prints are shown, or as many as it says by the name of the command;

@@ -29,15 +29,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scripts.demos.data import FloatArray, IntArray, first
-from scripts.demos.runner import explain, own_folder, run, run_all
+from scripts.demos.data import FloatArray, IntArray, find_first
+from scripts.demos.runner import create_folder, explain, run, run_commands
 
 LEFT_OUT = frozenset(
     ("test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "ensurepip", "turtledemo", "distutils")
 )
 N_LISTED, EVERY, N_DIMENSIONS, SHARE_OF_VECTORS = 100, 2, 100, 0.2
 N_FEEDBACK, SHARE_OF_FEEDBACK = 5, 1.5
-SHORTEST, WORDS_OF_A_QUERY = 12, (4, 25)
+MIN_WORDS, WORDS_OF_A_QUERY = 12, (4, 25)
 """Words of a passage, at least, and of a query, from and to."""
 
 
@@ -65,7 +65,7 @@ class Docstring:
     rest: str
 
 
-def docstrings() -> list[Docstring]:
+def collect_docstrings() -> list[Docstring]:
     """Docstrings of public classes, functions and methods that can be a query and a passage; nothing is imported."""
     library = Path(sysconfig.get_paths()["stdlib"])
     all_docs = []
@@ -78,7 +78,7 @@ def docstrings() -> list[Docstring]:
             except (SyntaxError, UnicodeDecodeError):  # of samples that are to be bad
                 continue
     low, high = WORDS_OF_A_QUERY
-    return [doc for doc in all_docs if len(doc.rest.split()) >= SHORTEST and low <= len(doc.first.split()) <= high]
+    return [doc for doc in all_docs if len(doc.rest.split()) >= MIN_WORDS and low <= len(doc.first.split()) <= high]
 
 
 def _docstrings_in(node: ast.AST, scope: str, module: str) -> Iterator[Docstring]:
@@ -93,7 +93,7 @@ def _docstrings_in(node: ast.AST, scope: str, module: str) -> Iterator[Docstring
             yield from _docstrings_in(child, name, module)
 
 
-def scores(passages: Sequence[str], queries: Sequence[str]) -> dict[str, FloatArray]:
+def score_passages(passages: Sequence[str], queries: Sequence[str]) -> dict[str, FloatArray]:
     """Return the score of each passage by each ranker, shape (n_queries, n_passages)."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -107,7 +107,7 @@ def scores(passages: Sequence[str], queries: Sequence[str]) -> dict[str, FloatAr
     vectors = TruncatedSVD(N_DIMENSIONS, random_state=0)
     meant = normalize(vectors.fit_transform(by_part.fit_transform(passages)))
     cosine = SHARE_OF_VECTORS * normalize(vectors.transform(by_part.transform(queries))) @ meant.T
-    top = first(words + cosine, N_FEEDBACK)
+    top = find_first(words + cosine, N_FEEDBACK)
     feedback = sum(passage_words[top[:, rank]] for rank in range(N_FEEDBACK)) / N_FEEDBACK
     return {
         "words": words,
@@ -119,7 +119,7 @@ def run_table(docs: Sequence[Docstring], queries: IntArray, score: dict[str, Flo
     """Return the first passages of each query by each ranker: ranker, query, passage, score."""
     parts = []
     for ranker, ranker_scores in score.items():
-        listed = first(ranker_scores, N_LISTED)
+        listed = find_first(ranker_scores, N_LISTED)
         passages = listed.ravel()
         query = np.repeat(queries, N_LISTED)
         parts.append(
@@ -135,7 +135,7 @@ def run_table(docs: Sequence[Docstring], queries: IntArray, score: dict[str, Flo
     return pa.concat_tables(parts)
 
 
-def judgments(docs: Sequence[Docstring], queries: IntArray) -> pa.Table:
+def judge_passages(docs: Sequence[Docstring], queries: IntArray) -> pa.Table:
     """Return the passages of each query's module, their grades, and the size class of their number."""
     rows = []
     for doc in (docs[index] for index in queries.tolist()):
@@ -148,7 +148,7 @@ def judgments(docs: Sequence[Docstring], queries: IntArray) -> pa.Table:
     return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
-def commands(folder: Path, night: str) -> list[list[str]]:
+def build_commands(folder: Path, night: str) -> list[list[str]]:
     """Return the commands."""
     tables = {name: f"{folder}/{name}" for name in ("runs", "judgments", "metrics", "queries", "compared")}
     shop = ["--run-date", night, "--dataset", "search"]
@@ -164,7 +164,7 @@ def commands(folder: Path, night: str) -> list[list[str]]:
     ]  # fmt: skip
 
 
-def lost_most(folder: Path, docs: Sequence[Docstring], runs: pa.Table) -> str:
+def describe_largest_loss(folder: Path, docs: Sequence[Docstring], runs: pa.Table) -> str:
     """Describe the query whose NDCG fell most from `words` to `mixed`, and the rank of its answer."""
     queries = pq.ParquetDataset(folder / "queries").read(["run", "query_id", "ndcg"]).to_pylist()
     values = {(row["run"], row["query_id"]): row["ndcg"] for row in queries}
@@ -182,15 +182,15 @@ def lost_most(folder: Path, docs: Sequence[Docstring], runs: pa.Table) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     more = list(sys.argv[1:] if argv is None else argv)
-    folder, night = own_folder("search"), date.today().isoformat()
+    folder, night = create_folder("search"), date.today().isoformat()
     explain("A first number, on this machine without Spark: two queries of a shop, as in the README.")
     (folder / "shoes.csv").write_text(SHOES, encoding="utf-8")
     run("mean-ndcg", "--input", f"{folder}/shoes.csv", "--k", "1,3")
     explain("Now real text, ranked twice ...")
-    docs = docstrings()
+    docs = collect_docstrings()
     queries: IntArray = np.arange(0, len(docs), EVERY)
     runs = run_table(
-        docs, queries, scores([doc.rest for doc in docs], [docs[index].first for index in queries.tolist()])
+        docs, queries, score_passages([doc.rest for doc in docs], [docs[index].first for index in queries.tolist()])
     )
     explain(
         f"{len(docs):,} passages of the documentation of Python's standard library. {len(queries)} queries: first\n"
@@ -198,17 +198,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "same docstring, 2 the same class or functions of the module, 1 the same module. Two rankers: `words` is\n"
         "TF-IDF, `mixed` adds vectors and feedback. Segments: how many answers a query has."
     )
-    for name, table in (("runs", runs), ("judgments", judgments(docs, queries))):
+    for name, table in (("runs", runs), ("judgments", judge_passages(docs, queries))):
         (folder / name).mkdir()
         pq.write_table(table, folder / name / "part-0.parquet")
-    evaluation, *others = commands(folder, night)
+    evaluation, *others = build_commands(folder, night)
     explain("Means, on this machine without Spark:")
     ended = run(*evaluation, *more)
     if "--explain" in more:
         return ended
     explain("The same on Spark, which replaces the night by the same rows; then who is better, and a page:")
-    ended = run_all([[*evaluation, *more, "--engine", "spark"], *others], refusals=False) or ended
-    print(f"\n{lost_most(folder, docs, runs)}\n{NEXT}\nOpen {folder.absolute()}/report.html")
+    ended = run_commands([[*evaluation, *more, "--engine", "spark"], *others], refusals=False) or ended
+    print(f"\n{describe_largest_loss(folder, docs, runs)}\n{NEXT}\nOpen {folder.absolute()}/report.html")
     return ended
 
 

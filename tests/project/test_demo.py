@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def docs() -> list[search.Docstring]:
-    return search.docstrings()
+    return search.collect_docstrings()
 
 
 def test_the_library_has_enough_documentation(docs: list[search.Docstring]) -> None:
@@ -32,7 +32,7 @@ def test_the_library_has_enough_documentation(docs: list[search.Docstring]) -> N
 
 def test_grades_come_from_where_a_passage_stands(docs: list[search.Docstring]) -> None:
     of_module = [one for one in docs if one.module == "collections"]
-    graded = search.judgments(of_module, np.array([0])).to_pylist()
+    graded = search.judge_passages(of_module, np.array([0])).to_pylist()
     query = of_module[0]
     assert {row["answers"] for row in graded} == {"4-20"}
     assert [row["relevance"] for row in graded if row["item_id"] == query.name] == [3]
@@ -44,7 +44,7 @@ def test_grades_come_from_where_a_passage_stands(docs: list[search.Docstring]) -
 
 def test_each_ranker_lists_as_many_passages_for_each_query(docs: list[search.Docstring]) -> None:
     few, queries = docs[:300], np.arange(0, 300, 50)
-    score = search.scores([one.rest for one in few], [few[at].first for at in queries.tolist()])
+    score = search.score_passages([one.rest for one in few], [few[at].first for at in queries.tolist()])
     table = search.run_table(few, queries, score)
     assert set(table["ranker"].to_pylist()) == {"words", "mixed"}
     assert table.num_rows == 2 * len(queries) * search.N_LISTED

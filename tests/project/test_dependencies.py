@@ -31,7 +31,7 @@ def test_licences(expression, allowed):
 
 
 def test_what_is_installed_is_allowed():
-    found = checks.installed_closure()
+    found = checks.collect_installed()
     assert {"numpy", "pandas", "pyarrow", "click", "rich", "pyspark", "py4j"} <= set(found)
     assert "pytest" not in found
     assert checks.check_licences(found) == []
@@ -40,7 +40,7 @@ def test_what_is_installed_is_allowed():
 def test_a_forbidden_licence_is_named():
     viral = SimpleNamespace(version="1.0", metadata={"Name": "viral", "License-Expression": "AGPL-3.0-only"})
     assert checks.check_licences({"viral": viral}) == [
-        "viral 1.0 is licensed 'AGPL-3.0-only', which scripts/checks/dependencies.py does not allow"
+        "viral 1.0 has the licence 'AGPL-3.0-only', which scripts/checks/dependencies.py does not allow"
     ]
 
 

@@ -23,7 +23,7 @@ def test_no_slice_is_lost_doubled_or_mixed(spark, tmp_path):
     legs = faults.run_legs(spark, 4, "test", tmp_path)
     assert [line for leg in legs for line in leg.complaints] == []
     assert sum(leg.counts["done"] + leg.counts["refused"] + leg.counts["broken"] for leg in legs) >= 4
-    printed = faults.table_of([(leg.name, dict(leg.counts), leg.complaints) for leg in legs])
+    printed = faults.format_table([(leg.name, dict(leg.counts), leg.complaints) for leg in legs])
     assert "| folder, threads | 2 |" in printed
     assert "| all | 4 |" in printed
 

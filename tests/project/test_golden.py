@@ -11,7 +11,7 @@ from scripts.checks import stored_format
 
 def assert_same(name, spark, folder):
     kept = (stored_format.FOLDER / f"{name}.json").read_text(encoding="utf-8").splitlines()
-    made = stored_format.made(name, spark, folder).splitlines()
+    made = stored_format.format_golden(name, spark, folder).splitlines()
     changed = "\n".join(difflib.unified_diff(kept, made, "kept", "made", lineterm="", n=1))
     assert changed == "", f"if this is meant: scripts/check stored-format {name}, and a line in the changelog"
 
@@ -27,7 +27,7 @@ def test_what_is_stored_is_as_it_was(name, spark, tmp_path):
 
 
 def test_every_command_has_a_night_and_arguments():
-    commands = {name for name, _ in stored_format.commands_of(stored_format.cli)} - {
+    commands = {name for name, _ in stored_format.list_commands(stored_format.cli)} - {
         "conventions",
         "metrics",
         "init",
@@ -39,9 +39,9 @@ def test_every_command_has_a_night_and_arguments():
 
 def test_a_difference_is_a_line():
     rows = {"metrics": [{"run": "a", "value": 0.5}, {"run": "b" * 600, "value": 0.25}]}
-    text = stored_format.laid_out(rows)
+    text = stored_format.format_readable(rows)
     assert '    {"run": "a", "value": 0.5},\n' in text
     changed = set(text.splitlines()) - set(
-        stored_format.laid_out({"metrics": [rows["metrics"][0] | {"k": 1}]}).splitlines()
+        stored_format.format_readable({"metrics": [rows["metrics"][0] | {"k": 1}]}).splitlines()
     )
     assert '    {"run": "a", "value": 0.5},' in changed

@@ -101,7 +101,7 @@ def test_guards_keep_their_names_when_code_moves():
     package = sites.Package.of([RULES], ERRORS)
     moved = "import math\n\n\n" + RULES.replace('"""Rules of a shop."""', "")
     for source in (RULES, moved):
-        _, mutants = sites.with_switches(source, package, "shop")
+        _, mutants = sites.insert_switches(source, package, "shop")
         assert {one.key for one in mutants} == FOUND
 
 
@@ -110,7 +110,7 @@ def test_a_better_text_makes_no_other_function():
     code = "def sell(price):\n{text}    if price < 0:\n        raise {error}\n    return {price}\n"
     for text, price in (("", "price"), ('    """Sell."""\n', "price"), ('    """Sell it."""\n', "2 * price")):
         source = code.format(text=text, price=price, error="RefusedError('no')")
-        _, mutants = sites.with_switches(source, package, "shop")
+        _, mutants = sites.insert_switches(source, package, "shop")
         found.append({one.source for one in mutants})
     assert found[0] == found[1] != found[2]
     assert all(found)
@@ -119,18 +119,18 @@ def test_a_better_text_makes_no_other_function():
 def test_a_guard_that_comes_twice_has_two_names():
     package = sites.Package.of([RULES], ERRORS)
     again = RULES.replace("    check_price(price)\n", "    check_price(price)\n    check_price(price)\n")
-    _, mutants = sites.with_switches(again, package, "shop")
+    _, mutants = sites.insert_switches(again, package, "shop")
     assert {"sell: dropped: check_price(price)", "sell (2): dropped: check_price(price)"} < {
-        one.key for one in sites.numbered(mutants).values()
+        one.key for one in sites.number_mutants(mutants).values()
     }
 
 
 @pytest.mark.slow
 def test_what_tests_notice_is_told_from_what_they_do_not(tmp_path, capsys):
     folder, results = a_shop(tmp_path / "shop"), tmp_path / "results"
-    mutants = broken.prepared(folder, "shop", TOPICS, "shop/errors.py")
+    mutants = broken.prepare_copy(folder, "shop", TOPICS, "shop/errors.py")
     runner = broken.Runner(folder, "shop", ["tests/test_shop.py"])
-    numbers = broken.chosen(mutants, list(TOPICS), "", None, 0)
+    numbers = broken.select_mutants(mutants, list(TOPICS), "", None, 0)
     try:
         for n in (4, None):  # the second call goes on where the first has ended
             hunt = broken.Hunt(mutants, TOPICS, runner, broken.Kept(results), 60)
@@ -148,7 +148,7 @@ def test_what_tests_notice_is_told_from_what_they_do_not(tmp_path, capsys):
     )
     assert by["check_price: left out: price < 0 or price > 100"] == "test_a_price_below_0_is_refused"
 
-    text, is_well = broken.summary_of(list(mutants.values()), kept, dict.fromkeys(UNNOTICED, "nobody buys it"))
+    text, is_well = broken.format_summary(list(mutants.values()), kept, dict.fromkeys(UNNOTICED, "nobody buys it"))
     assert "| all | 9 | 9 | 7 | 0 | 2 | 2 | 77.8% |" in text
     assert not is_well  # each survivor has a reason, but they are too many
 
@@ -165,11 +165,11 @@ def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(broken.Runner, "patience", 1)
     # stands in for: limits of time, because nobody waits for a minute
     monkeypatch.setattr(broken.Runner, "start_up", 5)
-    mutants = broken.prepared(folder, "shop", TOPICS, "shop/errors.py")
+    mutants = broken.prepare_copy(folder, "shop", TOPICS, "shop/errors.py")
     runner = broken.Runner(folder, "shop", ["tests/test_shop.py"])
     kept = broken.Kept(tmp_path / "results")
     try:
-        numbers = broken.chosen(mutants, list(TOPICS), "wait: negated", None, 0)
+        numbers = broken.select_mutants(mutants, list(TOPICS), "wait: negated", None, 0)
         broken.hunt(broken.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
     finally:
         runner.end()
@@ -185,11 +185,11 @@ def test_what_a_mutant_leaves_behind_does_not_excuse_it(tmp_path):
     test = "import pytest\nfrom shop.rules import RefusedError, come_in, inside\n\n\ndef test_nobody_comes_in():\n"
     test += "    with pytest.raises(RefusedError):\n        come_in(-1)\n    assert inside == []\n"
     (folder / "tests" / "test_shop.py").write_text(test)
-    mutants = broken.prepared(folder, "shop", TOPICS, "shop/errors.py")
+    mutants = broken.prepare_copy(folder, "shop", TOPICS, "shop/errors.py")
     runner = broken.Runner(folder, "shop", ["tests/test_shop.py"])
     kept = broken.Kept(tmp_path / "results")
     try:
-        numbers = broken.chosen(mutants, list(TOPICS), "come_in: dropped", None, 0)
+        numbers = broken.select_mutants(mutants, list(TOPICS), "come_in: dropped", None, 0)
         broken.hunt(broken.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
     finally:
         runner.end()
@@ -203,7 +203,7 @@ def test_a_module_or_a_test_file_that_is_not_there_is_named(tmp_path):
         (broken.Topic(("gone/*.py",), ("tests/test_shop.py",)), "gone/"),
     ):
         with pytest.raises(LookupError, match=named):
-            broken.prepared(folder, "shop", {"prices": topic}, "shop/errors.py")
+            broken.prepare_copy(folder, "shop", {"prices": topic}, "shop/errors.py")
 
 
 def test_the_checkout_has_all_that_topics_name():

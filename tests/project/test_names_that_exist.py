@@ -11,7 +11,7 @@ from support.main_job import assert_refused, command
 
 from ndcg_spark.evaluation import Columns, ItemColumns
 from ndcg_spark.main import cli
-from scripts.checks.stored_format import SETTINGS, STORY, commands_of
+from scripts.checks.stored_format import SETTINGS, STORY, list_commands
 
 TABLE = {
     *("input", "judgments", "items", "interactions", "queries", "corpus", "per_query", "baseline_per_query"),
@@ -90,7 +90,7 @@ def kind_of(name: str, option) -> str:
 
 OPTIONS = [
     (name, option.name, option.opts[0], kind)
-    for name, one in commands_of(cli)
+    for name, one in list_commands(cli)
     if name not in ("nightly", "init")  # tests/nights has what they name
     for option in one.params
     if (kind := kind_of(name, option)) not in ("other", "new")
@@ -151,7 +151,7 @@ def test_names_that_do_not_exist_are_refused_on_spark(spark, golden_nights, name
 
 def test_commands_that_evaluate_read_columns_as_mean_ndcg_does():
     """So that names are refused by one rule."""
-    commands = dict(commands_of(cli))
+    commands = dict(list_commands(cli))
     for name, option, flag, _ in SHARED:
         words = words_of(name, option, flag, "nowhere", "")[len(name.split()) :]
         settings = SETTINGS[name](commands[name].make_context(name, words).params).settings

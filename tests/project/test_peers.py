@@ -19,11 +19,11 @@ from scripts.checks.peers.comparisons import (
     against_random,
     against_shared,
     against_stored,
-    differences_of,
+    compute_differences,
 )
 from scripts.checks.peers.data import DATA_SETS, load_shared
 from scripts.checks.peers.metrics import metric_outcomes
-from scripts.checks.peers.tools import Tool, UnavailableError, imported
+from scripts.checks.peers.tools import Tool, UnavailableError, import_tool
 from scripts.checks.peers.topics import topic_outcomes
 
 pytestmark = pytest.mark.peers
@@ -135,9 +135,9 @@ def test_every_preset_is_made_wrong_once():
 
 
 def test_a_value_on_one_side_alone_is_a_difference():
-    assert max(differences_of({("1", 5): 0.5}, {("1", 5): 0.25})) == 0.25
-    assert max(differences_of({("1", 5): 0.5}, {})) == float("inf")
-    assert max(differences_of({("1", 5): 0.5}, {("2", 5): 0.5})) == float("inf")
+    assert max(compute_differences({("1", 5): 0.5}, {("1", 5): 0.25})) == 0.25
+    assert max(compute_differences({("1", 5): 0.5}, {})) == float("inf")
+    assert max(compute_differences({("1", 5): 0.5}, {("2", 5): 0.5})) == float("inf")
 
 
 def test_comparing_nothing_is_off():
@@ -156,7 +156,7 @@ def _no_shared_data(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("_no_shared_data")
 def test_the_command_prints_a_table_and_says_what_it_skips(monkeypatch, capsys):
     missing = replace(
-        comparison_of("linear"), tool=Tool(package="nothing", call=lambda *_: imported("no_such_tool_anywhere"))
+        comparison_of("linear"), tool=Tool(package="nothing", call=lambda *_: import_tool("no_such_tool_anywhere"))
     )
     monkeypatch.setattr(peers, "COMPARISONS", (missing, comparison_of("default")))
     assert peers.main(["--seeds", "1"]) == 0
@@ -183,7 +183,7 @@ def test_the_command_fails_where_a_preset_is_off(monkeypatch, capsys):
 
 def test_a_tool_that_is_not_there_is_an_error_of_its_own():
     with pytest.raises(UnavailableError, match="no_such_tool_anywhere"):
-        imported("no_such_tool_anywhere")
+        import_tool("no_such_tool_anywhere")
 
 
 def test_alpha_ndcg_is_that_of_ndeval(monkeypatch):

@@ -31,7 +31,7 @@ TRACEBACK = "Traceback (most recent call last):\n  File daemon.py\nBrokenPipeErr
     ],
 )
 def test_ends_that_are_not_as_documented(code, told, wrong):
-    assert jobs.judge(code, 2, told, "nan_score 1") == wrong
+    assert jobs.list_errors(code, 2, told, "nan_score 1") == wrong
 
 
 def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
@@ -51,7 +51,7 @@ def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
         file.write('{"kind": "refused", "num')  # as by a kill in the middle of a line
     found = jobs.run_jobs(2, 1, 5, jobs.Kept(path))
     assert started[2:] == [("refused", 1), ("interrupted", 1)]
-    assert jobs.table_of(found).splitlines()[2:] == [
+    assert jobs.format_table(found).splitlines()[2:] == [
         "| refused | 2 | 1 | 1 | 0 |",
         "| interrupted | 2 | 1 | 1 | 0 |",
     ]
@@ -121,7 +121,7 @@ def noted(marks: Path) -> list[int]:
 
 
 def test_refusals_are_found_and_note_that_they_are_reached(marks):
-    text, found = reached.marked(SOURCE, "a.py", str(marks), 10)
+    text, found = reached.mark_refusals(SOURCE, "a.py", str(marks), 10)
     assert [(one.place, one.text, one.line) for one in found] == [
         (f"a.py:{place[0]}", *place[1:]) for place in PLACES
     ]
@@ -151,7 +151,7 @@ def test_refusals_are_found_and_note_that_they_are_reached(marks):
 
 def test_a_refusal_in_java_is_noted_where_its_message_arrives(marks):
     path = reached.ROOT / "ndcg_spark" / "errors.py"
-    text, _ = reached.marked(path.read_text(), "ndcg_spark/errors.py", str(marks))
+    text, _ = reached.mark_refusals(path.read_text(), "ndcg_spark/errors.py", str(marks))
     names: dict[str, Any] = {"__name__": "marked"}
     exec(text, names)
     assert names["find_refusal"](names["mark_refusal"]("query 7 is bad§17§")) == "query 7 is bad"
@@ -160,7 +160,10 @@ def test_a_refusal_in_java_is_noted_where_its_message_arrives(marks):
 
 def test_refusals_of_one_text_are_told_apart_and_moves_do_not_matter():
     one, moved = "def f():\n raise OurError()\n raise OurError()\n", "\n\ndef f():\n raise OurError()\n"
-    keys = [[place.key for place in reached.numbered(reached.marked(text, "a.py")[1])] for text in (one, moved)]
+    keys = [
+        [place.key for place in reached.number_refusals(reached.mark_refusals(text, "a.py")[1])]
+        for text in (one, moved)
+    ]
     assert keys == [["a.py:f: OurError()", "a.py:f: OurError() [2]"], ["a.py:f: OurError()"]]
 
 
@@ -168,14 +171,14 @@ def test_reasons_are_for_refusals_that_are_there_and_not_reached(monkeypatch):
     places = [reached.Refusal("a.py:f", f"OurError('{word}')", 1) for word in ("red", "green", "blue")]
     reasons = {("a.py:f", "red"): "no test paints", ("a.py:f", "green"): "", ("a.py:f", "white"): ""}
     monkeypatch.setattr(reached, "UNSEEN", reasons)
-    left, wrong = reached.unseen(places, {places[1].key})
+    left, wrong = reached.find_unseen(places, {places[1].key})
     assert [one.text for one in left] == ["OurError('blue')"]
     assert wrong == [
         "a.py:f: 'green' is reached, and needs no reason",
         "a.py:f: 'white' stands for 0 refusals, not for one",
     ]
     monkeypatch.setattr(reached, "UNSEEN", {("a.py:f", str(n)): "" for n in range(11)})
-    assert reached.unseen(places, set())[1][0] == "11 reasons, more than 10"
+    assert reached.find_unseen(places, set())[1][0] == "11 reasons, more than 10"
 
 
 def test_test_files_that_have_run_run_again_only_if_they_changed(tmp_path):
@@ -190,11 +193,11 @@ def test_test_files_that_have_run_run_again_only_if_they_changed(tmp_path):
         {"b": "2", "c": "1"},
         {"x", "y"},
     )
-    several = list(reached.parts_of({f"{n:02}": "" for n in range(2 * reached.FILES_OF_A_PART + 1)}))
+    several = list(reached.split_into_parts({f"{n:02}": "" for n in range(2 * reached.FILES_OF_A_PART + 1)}))
     assert [max(len(part) for part in several) <= reached.FILES_OF_A_PART, len(several)] == [True, 3]
     assert sum(map(len, several)) == 2 * reached.FILES_OF_A_PART + 1
 
 
 def test_a_test_file_that_is_not_there():
     with pytest.raises(SystemExit, match=r"there is no test file 'tests/test_x.py'"):
-        reached.files_of_tests(reached.ROOT, ["tests/test_x.py"])
+        reached.hash_test_files(reached.ROOT, ["tests/test_x.py"])

@@ -22,7 +22,7 @@ from packaging.version import Version
 from pyarrow import parquet
 
 from ndcg_spark import __version__, functions
-from scripts.checks.dependencies import installed_closure
+from scripts.checks.dependencies import collect_installed
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASED = (
@@ -140,7 +140,7 @@ def declared_distributions(wheel, *extras):
     """
     with zipfile.ZipFile(wheel) as archive:
         found = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"))
-    return installed_closure(extras, [str(one) for one in found.requires_dist])
+    return collect_installed(extras, [str(one) for one in found.requires_dist])
 
 
 def link_packages(found, folder):

@@ -29,10 +29,10 @@ def test_lines_are_counted_by_kind(tmp_path):
     for name in ("__init__.py", "rooms/__init__.py", "rooms/cellar/wine.py", "rooms/attic.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(MODULE if "wine" in name else "")
-    sizes = size.sizes_of(tmp_path)
+    sizes = size.count_rooms(tmp_path)
     assert list(sizes) == [size.TOP, "rooms"]
     assert dict(sizes["rooms"]) == {"files": 3, "lines": 17, "code": 4, "docstrings": 4, "imports": 4}
-    assert size.table_of(sizes).splitlines()[-1].split() == ["total", "4", "17", "4", "4", "4"]
+    assert size.format_table(sizes).splitlines()[-1].split() == ["total", "4", "17", "4", "4", "4"]
 
 
 def test_functions_that_an_import_calls_are_not_passed(tmp_path):
@@ -42,4 +42,4 @@ def test_functions_that_an_import_calls_are_not_passed(tmp_path):
     (package / "__init__.py").write_text("from ndcg_spark import made\nmade.make()\n")
     (package / "made.py").write_text("def make():\n    pass\n")
     (package / "used.py").write_text("def use():\n    pass\n")
-    assert size.walked(("from ndcg_spark.used import use; use()",), tmp_path) == ["used.py"]
+    assert size.walk_story(("from ndcg_spark.used import use; use()",), tmp_path) == ["used.py"]

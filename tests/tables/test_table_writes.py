@@ -28,8 +28,8 @@ from ndcg_spark.tables.catalog import cast_to_table, check_table, create_table, 
 from ndcg_spark.tables.folders import RemoteFolderWrite
 from ndcg_spark.tables.table_writes import RemoteTableWrite, read_locations
 from scripts.checks.writes import formats
-from scripts.checks.writes.places import NIGHT, Place, app, places_of, rows, shop
-from scripts.checks.writes.properties import PROPERTIES, ours
+from scripts.checks.writes.places import NIGHT, Place, app, list_places, rows, shop
+from scripts.checks.writes.properties import PROPERTIES, expect_values
 
 AB = shop(runs="ab")
 FOLDER, TABLE, REMOTE_FOLDER, REMOTE_TABLE = KINDS = ("folder", "table", "remote folder", "remote table")
@@ -51,7 +51,7 @@ class Remote(Place):
 @pytest.fixture
 def places(spark, tmp_path):
     """A place of each kind, none of which exists yet."""
-    folder, table = places_of("spark", spark, tmp_path, hive=False)
+    folder, table = list_places("spark", spark, tmp_path, hive=False)
     schema = tmp_path / "schema"
     spark.sql(f"CREATE SCHEMA writes_elsewhere LOCATION '{elsewhere(schema)}'")
     found = [
@@ -120,7 +120,7 @@ def test_a_promise_that_is_not_kept_is_a_row_of_the_table(folder, monkeypatch):
     monkeypatch.setattr(Place, "write", lambda *_, **__: None)
     found = formats.try_all([folder], "re-run")
     assert found["parquet folder"]["re-run replaces its rows only"].startswith("NO: PropertyError: rows: []")
-    assert "| re-run replaces its rows only | NO: " in formats.table_of(found)
+    assert "| re-run replaces its rows only | NO: " in formats.format_table(found)
 
 
 def test_a_run_that_may_be_empty(places, spark):
@@ -128,15 +128,15 @@ def test_a_run_that_may_be_empty(places, spark):
     for kind, place in places.items():
         may_lack = partial(shop, runs="ab", empty=["b"])
         place.write(rows(spark, 1, "a"), may_lack())
-        assert (kind, place.values()) == (kind, [ours(1, run="a")])
+        assert (kind, place.values()) == (kind, [expect_values(1, run="a")])
         slices = [one for one in place.root.glob("run_date=*/slice=*") if one.is_dir()]
         assert len(slices) == (1 if kind == REMOTE_FOLDER else len(slices))  # one of Spark would stay for ever
         for value in (2, 3):
             place.write(rows(spark, value, "ab"), may_lack())
-            assert (kind, place.values()) == (kind, [ours(value, run=run) for run in "ab"])
+            assert (kind, place.values()) == (kind, [expect_values(value, run=run) for run in "ab"])
         with pytest.raises(OutputRefusedError, match="broken row"):
             place.write(broken_run(rows(spark, 4, "a"), "a"), may_lack())
-        assert (kind, place.values()) == (kind, [ours(3, run=run) for run in "ab"])
+        assert (kind, place.values()) == (kind, [expect_values(3, run=run) for run in "ab"])
 
 
 def crashing(batches):
@@ -162,7 +162,7 @@ def test_rows_that_executors_write_to_disks_of_their_own_are_missed(folder, spar
     monkeypatch.setattr("ndcg_spark.core.session.runs_locally", lambda *_: False)
     frame = rows(spark, 1, n=6).repartition(3, "k")
     folder.write(frame)  # all are found
-    assert folder.values() == [ours(1, 6)]
+    assert folder.values() == [expect_values(1, 6)]
     counted = folders.count_file_rows
     monkeypatch.setattr(folders, "count_file_rows", lambda place, kind: counted(place, kind) - 2)
     with pytest.raises(
@@ -181,7 +181,7 @@ def test_what_tasks_of_a_killed_writer_still_write_goes_with_the_next_one(folder
         (own.with_name("write-0") / "rows" / "_temporary").mkdir(parents=True)
         staged.swap()
     assert [name for name in os.listdir(folder.root) if name.startswith(".")] == []
-    assert folder.values() == [ours(1)]
+    assert folder.values() == [expect_values(1)]
 
 
 def test_stamp_finds_the_slice_of_a_row_by_all_of_its_keys(spark):
@@ -237,7 +237,7 @@ def test_a_remote_folder_that_is_half_written_is_no_refusal(remote_folder, spark
         with pytest.raises(RuntimeError, match=r"partly written: rows of run_date=\S*shop\.a-"):
             remote_folder.write(again, AB)
     remote_folder.write(rows(spark, 3, "ab"), AB)
-    assert remote_folder.values() == [ours(3, run=run) for run in "ab"]
+    assert remote_folder.values() == [expect_values(3, run=run) for run in "ab"]
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), KeyboardInterrupt()], ids=repr)
@@ -257,7 +257,7 @@ def test_what_fails_once_a_remote_folder_is_written_is_no_refusal(remote_folder,
         with pytest.raises(PartlyWrittenError, match=r"rows of run_date=\S* are wrong until"):
             remote_folder.write(rows(spark, 2))
     remote_folder.write(rows(spark, 3))
-    assert remote_folder.values() == [ours(3)]
+    assert remote_folder.values() == [expect_values(3)]
 
 
 def test_a_committer_that_adds_rows_is_told(remote_folder, spark, monkeypatch):
@@ -280,7 +280,7 @@ def test_a_run_without_rows_is_told_of_a_remote_folder_too(remote_folder, spark)
     with pytest.raises(OutputRefusedError, match="no rows of run 'c'"):
         remote_folder.write(rows(spark, 2, "c").limit(0), shop(runs="c"))
     remote_folder.write(rows(spark, 2, "a"), shop(runs="ab", empty="b"))
-    assert remote_folder.values() == [ours(2, run="a")]
+    assert remote_folder.values() == [expect_values(2, run="a")]
 
 
 # ------------------------------------------------------------------------------------------------- remote tables
@@ -302,7 +302,7 @@ def test_a_partition_that_another_job_adds_at_the_same_moment_is_not_taken_for_o
     monkeypatch.setattr(table_writes, "add_partitions", late)
     with pytest.raises(OutputRefusedError, match="another job wrote the same runs"):
         remote_table.write(rows(spark, 3))
-    assert remote_table.values() == [ours(2), ours(1, run="a")]
+    assert remote_table.values() == [expect_values(2), expect_values(1, run="a")]
 
 
 def test_readers_are_sent_to_a_place_that_is_there(remote_table, spark):
@@ -310,17 +310,17 @@ def test_readers_are_sent_to_a_place_that_is_there(remote_table, spark):
     remote_table.write(rows(spark, 2, "a"), shop(runs="ab", empty="b"))
     locations = read_locations(spark, remote_table.reference, list(AB.folders.values()))
     assert [Path(unquote(one.removeprefix(NAME))).is_dir() for one in locations.values()] == [True, True]
-    assert remote_table.values() == [ours(2, run="a")]
+    assert remote_table.values() == [expect_values(2, run="a")]
 
 
 def test_rows_are_seen_from_the_swap_on(remote_table, spark):
     """And not discarded, also when whoever swapped them in could not finish."""
     remote_table.write(rows(spark, 1))
     staged = remote_table.stage(rows(spark, 2), shop())
-    assert remote_table.values() == [ours(1)]
+    assert remote_table.values() == [expect_values(1)]
     staged.swap()
     staged.close()
-    assert remote_table.values() == [ours(2)]
+    assert remote_table.values() == [expect_values(2)]
 
 
 def files_with_rows(place):
@@ -336,10 +336,10 @@ def test_rows_that_were_replaced_take_no_space(remote_table, spark):
     name = slice_.split("/slice=")[1]
     columns = f"run, k, 1, night, 'shop', DATE'{NIGHT}', '{name}'"
     spark.sql(f"INSERT INTO {remote_table.reference} SELECT {columns} FROM {remote_table.reference}")
-    assert remote_table.values() == [ours(0, dataset="app"), ours(1)]
+    assert remote_table.values() == [expect_values(0, dataset="app"), expect_values(1)]
     for value in (2, 3):
         remote_table.write(rows(spark, value))
-        assert remote_table.values() == [ours(0, dataset="app"), ours(value)]
+        assert remote_table.values() == [expect_values(0, dataset="app"), expect_values(value)]
         files = files_with_rows(remote_table)
         assert set(kept) < set(files)
         assert sum(pq.read_metadata(one).num_rows for one in files) == 6
@@ -356,7 +356,7 @@ def test_rows_that_were_staged_for_nothing_take_no_space(remote_table, spark):
     RemoteTableWrite(spark, facts, AB, print).close()
     assert files_with_rows(remote_table) == before
     remote_table.write(rows(spark, 3, "ab"), AB)
-    assert remote_table.values() == [ours(3, run=run) for run in "ab"]
+    assert remote_table.values() == [expect_values(3, run=run) for run in "ab"]
 
 
 def stored_schema(frame):
@@ -390,7 +390,7 @@ def test_a_table_that_is_dropped_meanwhile_is_made_anew(places, spark, monkeypat
     dropped = act_after(monkeypatch, moment, lambda: spark.sql(f"DROP TABLE {place.reference}"))
     place.write(rows(spark, 2))
     assert dropped
-    assert place.values() == [ours(2)]
+    assert place.values() == [expect_values(2)]
 
 
 def test_a_table_that_is_dropped_every_time_is_refused(table, spark, monkeypatch):
@@ -428,7 +428,7 @@ def test_a_table_that_loses_a_new_column_before_it_is_written(table, spark, monk
             table.write(new)
     else:
         table.write(new)
-        assert table.values() == [ours(2)]
+        assert table.values() == [expect_values(2)]
 
 
 def test_a_column_that_the_table_lost_meanwhile_is_not_lost_with_it(table, spark):
@@ -470,7 +470,7 @@ def test_slices_are_free_again_when_a_table_cannot_be_opened(places, spark, monk
         with pytest.raises(OutputRefusedError, match="no catalog"):
             places[kind].write(rows(spark, 2))
     places[kind].write(rows(spark, 3))
-    assert places[kind].values() == [ours(3)]
+    assert places[kind].values() == [expect_values(3)]
 
 
 @contextmanager

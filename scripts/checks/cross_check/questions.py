@@ -222,7 +222,7 @@ class Question:
         return str(path)
 
 
-def question_of(seed: int, folder: Path, *, per_query: bool = False) -> Question:
+def draw_question(seed: int, folder: Path, *, per_query: bool = False) -> Question:
     """Draw a question; the same seed draws the same one, always."""
     draw = random.Random(seed)
     shape = {name: draw.random() < 0.5 for name in SHAPES}
@@ -242,7 +242,7 @@ def question_of(seed: int, folder: Path, *, per_query: bool = False) -> Question
     metrics, more = ["ndcg"], {}
     if per_query:
         if has_repeats := draw.random() < 0.3:
-            rows = _with_repeats(rows, draw)
+            rows = _add_repeats(rows, draw)
         more = {"has_repeats": has_repeats, "check": draw.choice(("top", "none", *(() if has_repeats else ("all",))))}
     else:
         metrics += draw.sample(METRICS[1:], draw.randint(0, 2))
@@ -257,22 +257,22 @@ def question_of(seed: int, folder: Path, *, per_query: bool = False) -> Question
         seed=seed,
         folder=folder,
         per_query=per_query,
-        runs={RUNS[0]: rows, RUNS[1]: [_rescored(row, draw) for row in rows]},
+        runs={RUNS[0]: rows, RUNS[1]: [_rescore(row, draw) for row in rows]},
         queries=queries,
-        choices=_choices(draw, everything=per_query),
+        choices=_draw_choices(draw, everything=per_query),
         metrics=tuple(f"{metric}@{cutoff}" for metric in metrics for cutoff in cutoffs),
         **more,
     )
 
 
-def _rescored(row: oracle.Row, draw: random.Random) -> oracle.Row:
+def _rescore(row: oracle.Row, draw: random.Random) -> oracle.Row:
     """Return the item as another run ranks it: with another score, or not retrieved if it is judged."""
     if row.relevance is not None and draw.random() < 0.3:
         return replace(row, score=None)
     return row if row.score is None else replace(row, score=draw.choice((row.score, 0.0, 0.5, 7.0)))
 
 
-def _with_repeats(rows: Sequence[oracle.Row], draw: random.Random) -> list[oracle.Row]:
+def _add_repeats(rows: Sequence[oracle.Row], draw: random.Random) -> list[oracle.Row]:
     """Some items come again with another relevance, and some order values are the same."""
     again = [
         replace(row, relevance=draw.choice((0.0, 1.0, 2.0)), score=draw.choice((row.score, 0.5)))
@@ -282,7 +282,7 @@ def _with_repeats(rows: Sequence[oracle.Row], draw: random.Random) -> list[oracl
     return draw.sample(all_rows, len(all_rows))
 
 
-def _choices(draw: random.Random, *, everything: bool) -> oracle.Choices:
+def _draw_choices(draw: random.Random, *, everything: bool) -> oracle.Choices:
     """Choices of a convention; those of means are such that each route can make them."""
     choices: dict[str, Any] = {name: draw.choice(values) for name, values in oracle.ALLOWED.items()}
     if not everything:

@@ -60,7 +60,7 @@ class RefusedError(Exception):
 
 
 @dataclass
-class Asked:
+class RouteContext:
     """A question in a session, with the evaluations that several routes share."""
 
     spark: SparkSession
@@ -135,7 +135,7 @@ def means(rows: Iterable[Any] | DataFrame | pa.Table) -> Answer:
     """Convert rows of a summary to an answer."""
     return {
         (row["run"], row["segment_by"], row["segment"], row["metric"], row["k"]): row["value"]
-        for row in rows_in(rows)
+        for row in read_rows(rows)
     }
 
 
@@ -143,12 +143,12 @@ def of_queries(rows: DataFrame | pa.Table) -> Answer:
     """Metrics, status and counts of each query as an answer."""
     return {
         (row["run"], row["query_id"], name, row["k"]): row[name]
-        for row in rows_in(rows)
+        for row in read_rows(rows)
         for name in (*VALUES, *FACTS)
     }
 
 
-def rows_in(table: Iterable[Any] | DataFrame | pa.Table) -> Iterable[Any]:
+def read_rows(table: Iterable[Any] | DataFrame | pa.Table) -> Iterable[Any]:
     """Return the rows of a table of either engine."""
     if isinstance(table, pa.Table):
         return table.to_pylist()
@@ -174,20 +174,20 @@ class Form:
     """Columns of the table that it does not have."""
 
 
-def evaluate_form(context: Asked, form: Form, source: str) -> Answer:
+def evaluate_form(context: RouteContext, form: Form, source: str) -> Answer:
     """Evaluate the rows in one of their forms, by one of the ways."""
     table = getattr(context.question, form.table).drop_columns(list(form.without))
     if not form.alone:
-        return context.answer(evaluation_of(context, form, source, table, form.table))
+        return context.answer(evaluate_table(context, form, source, table, form.table))
     answer: Answer = {}
     for number, run in enumerate(context.question.runs):
         rows = table.filter(pc.equal(table["ranker"], run)).drop_columns(["ranker"])
-        values = context.answer(evaluation_of(context, form, source, rows, f"{form.table}-{number}"))
+        values = context.answer(evaluate_table(context, form, source, rows, f"{form.table}-{number}"))
         answer |= {(run, *key[1:]): value for key, value in values.items()}
     return answer
 
 
-def evaluation_of(context: Asked, form: Form, source: str, table: pa.Table, name: str) -> Any:
+def evaluate_table(context: RouteContext, form: Form, source: str, table: pa.Table, name: str) -> Any:
     """Evaluate one table."""
     options = {**form.options, **WAYS[source]}
     if context.question.choices.ties == "input_order" and "rank" not in options:
@@ -214,7 +214,7 @@ ON_SPARK = ("table", "window", "files by workers", "files by Spark", "sorted fil
 LOCAL = ("local table", "local files", "local sorted files")
 
 
-def catalog_table(context: Asked) -> Answer:
+def catalog_table(context: RouteContext) -> Answer:
     name = f"routes_{context.question.seed}"
     context.frame("long").write.mode("overwrite").saveAsTable(name)
     try:
@@ -223,10 +223,10 @@ def catalog_table(context: Asked) -> Answer:
         context.spark.sql(f"DROP TABLE {name}")
 
 
-def definition(context: Asked) -> Answer:
+def definition(context: RouteContext) -> Answer:
     """Loops in Python that a reader can check."""
     question, answer = context.question, {}
-    cutoffs = [parts_of(metric)[1] for metric in question.metrics if metric.startswith("ndcg")]
+    cutoffs = [split_metric(metric)[1] for metric in question.metrics if metric.startswith("ndcg")]
     for run, rows in question.runs.items():
         results = oracle.evaluate(rows, question.choices, cutoffs)
         if question.per_query:
@@ -246,15 +246,15 @@ def definition(context: Asked) -> Answer:
 # -------------------------------------------------------------------------------------------------------- jobs
 
 
-def job_json(context: Asked) -> Answer:
+def job_json(context: RouteContext) -> Answer:
     return means(context.job["metrics"])
 
 
-def job_metric_table(context: Asked) -> Answer:
+def job_metric_table(context: RouteContext) -> Answer:
     return means(context.written("metrics").collect())
 
 
-def job_of_csv(context: Asked) -> Answer:
+def run_job_on_csv(context: RouteContext) -> Answer:
     """Text of which the job makes numbers."""
     path = context.question.folder / "long.csv"
     pyarrow.csv.write_csv(context.question.long, path)
@@ -265,7 +265,7 @@ def job_of_csv(context: Asked) -> Answer:
     return means(ended["metrics"])
 
 
-def job_of_query(context: Asked) -> Answer:
+def run_job_on_query(context: RouteContext) -> Answer:
     """Run the job on a SQL query and a judgments table."""
     context.frame("retrieved").createOrReplaceTempView("retrieved")
     context.frame("judgments").createOrReplaceTempView("judgments")
@@ -276,14 +276,14 @@ def job_of_query(context: Asked) -> Answer:
     return means(ended["metrics"])
 
 
-def report_page(context: Asked) -> Answer:
+def report_page(context: RouteContext) -> Answer:
     """Return the means in the contents of a report, before the page rounds them."""
     page = ndcg_spark.report(context.written("metrics"), runs=RUNS, metric=context.question.metrics[0])
-    name, k = parts_of(context.question.metrics[0])
+    name, k = split_metric(context.question.metrics[0])
     return {(standing.mean.run, "", "", name, k): standing.mean.value for standing in page.contents.standings}
 
 
-def roll_up_of_one_night(context: Asked) -> Answer:
+def roll_up_of_one_night(context: RouteContext) -> Answer:
     rows = roll_up(context.written("metrics")).where("period = 'month'").collect()
     return means(rows)
 
@@ -291,7 +291,7 @@ def roll_up_of_one_night(context: Asked) -> Answer:
 # --------------------------------------------------------------------------------------------- from what is stored
 
 
-def splits_merged(context: Asked) -> Answer:
+def merge_splits(context: RouteContext) -> Answer:
     """Split queries at random into three parts, summarize each, and merge the summaries."""
     draw = random.Random(context.question.seed)
     split = F.pmod(F.xxhash64(F.col("query_id"), F.lit(draw.random())), F.lit(3))
@@ -299,22 +299,22 @@ def splits_merged(context: Asked) -> Answer:
     return means(ndcg_spark.merge_summaries(reduce(DataFrame.unionByName, summaries)).collect())
 
 
-def sums_of_queries(context: Asked) -> Answer:
+def sums_of_queries(context: RouteContext) -> Answer:
     """Means of the per-query table, by `math.fsum`; by fractions where queries have weights."""
-    return means_of_queries(context.per_query, context.question)
+    return average_queries(context.per_query, context.question)
 
 
-def sums_of_stored_queries(context: Asked) -> Answer:
-    return means_of_queries(context.written("per_query"), context.question)
+def sums_of_stored_queries(context: RouteContext) -> Answer:
+    return average_queries(context.written("per_query"), context.question)
 
 
-def means_of_queries(table: DataFrame, question: Question) -> Answer:
+def average_queries(table: DataFrame, question: Question) -> Answer:
     values: dict[Key, list[tuple[float, float]]] = {}
     columns = {
         str(parse_metric(metric_text)[0]): parse_metric(metric_text)[0].column for metric_text in question.metrics
     }
     columns |= {"dcg": "dcg", "idcg": "idcg"}
-    requested = {parts_of(metric_text) for metric_text in question.metrics}
+    requested = {split_metric(metric_text) for metric_text in question.metrics}
     requested |= {(name, k) for metric, k in requested if metric == "ndcg" for name in ("dcg", "idcg")}
     for row in table.collect():
         if row["ndcg"] is None:  # which queries count is decided for all metrics alike
@@ -323,20 +323,20 @@ def means_of_queries(table: DataFrame, question: Question) -> Answer:
             value = row[columns[metric]]
             if k != row["k"] or value is None:
                 continue
-            for segment_by, segment in groups_of(row, question.segments):
+            for segment_by, segment in list_groups(row, question.segments):
                 weight = row["weight"] if question.is_weighted else 1.0
                 values.setdefault((row["run"], segment_by, segment, metric, k), []).append((value, weight))
-    return {key: mean_of(query_values, weighted=question.is_weighted) for key, query_values in values.items()}
+    return {key: compute_mean(query_values, weighted=question.is_weighted) for key, query_values in values.items()}
 
 
-def mean_of(values: list[tuple[float, float]], *, weighted: bool) -> float | None:
+def compute_mean(values: list[tuple[float, float]], *, weighted: bool) -> float | None:
     if not weighted:
         return math.fsum(value for value, _ in values) / len(values)
     total = sum(Fraction(weight) for _, weight in values)
     return float(sum(Fraction(value) * Fraction(weight) for value, weight in values) / total) if total else None
 
 
-def groups_of(row: Any, segments: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+def list_groups(row: Any, segments: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     yield "", ""
     for segment_columns in segments:
         names = segment_columns.split("+")
@@ -348,11 +348,11 @@ def groups_of(row: Any, segments: Iterable[str]) -> Iterator[tuple[str, str | No
         )
 
 
-def compared(context: Asked) -> Answer:
+def compare_results(context: RouteContext) -> Answer:
     return both_sides(ndcg_spark.compare(context.plain, baseline=RUNS[0]).summary, context.question)
 
 
-def compared_by_tables(context: Asked) -> Answer:
+def compare_tables(context: RouteContext) -> Answer:
     table = context.written("per_query") if context.engine == "spark" else context.plain.per_query_table
     weight = {"weight": "weight"} if context.question.is_weighted else {}
     comparison = ndcg_spark.compare(
@@ -365,7 +365,7 @@ def compared_by_tables(context: Asked) -> Answer:
 def both_sides(comparison: DataFrame | pa.Table, question: Question) -> Answer:
     """Values of both runs, where each query is in both: otherwise the means are of other queries."""
     answer: Answer = {}
-    for row in rows_in(comparison):
+    for row in read_rows(comparison):
         if row["n_only_run"] or row["n_only_baseline"] or row["n_skipped"]:
             continue
         key = (row["segment_by"], row["segment"], row["metric"], row["k"])
@@ -374,9 +374,9 @@ def both_sides(comparison: DataFrame | pa.Table, question: Question) -> Answer:
     return answer
 
 
-def ml_evaluator(context: Asked) -> Answer:
+def ml_evaluator(context: RouteContext) -> Answer:
     """`NdcgEvaluator`, one run and one metric at a time."""
-    name, k = parts_of(context.question.metrics[0])
+    name, k = split_metric(context.question.metrics[0])
     evaluator = NdcgEvaluator(
         predictionCol="score", labelCol="relevance", metricName=context.question.metrics[0],
         convention=context.question.convention, missingPrediction="unretrieved",
@@ -387,9 +387,9 @@ def ml_evaluator(context: Asked) -> Answer:
     }
 
 
-def explained(context: Asked) -> Answer:
+def explain_difference_first(context: RouteContext) -> Answer:
     """Return the first value of `explain_difference`, at one cutoff."""
-    name, k = parts_of(context.question.metrics[0])
+    name, k = split_metric(context.question.metrics[0])
     options = {key: value for key, value in context.question.options.items() if key not in ("metrics", "segments")}
     explanation = ndcg_spark.explain_difference(
         context.frame("long"), options.pop("convention"), "sklearn", k="all" if k is None else k, **LONG, **options
@@ -397,7 +397,7 @@ def explained(context: Asked) -> Answer:
     return {(row["run"], "", "", name, k): row["value"] for row in explanation.steps.where("step = 0").collect()}
 
 
-def aggregates(context: Asked) -> Answer:
+def aggregates(context: RouteContext) -> Answer:
     """`ndcg_spark.functions` in `groupBy(...).agg(...)`; which queries count is decided here, as users would."""
     choices = context.question.choices
     score, relevance = F.col("score"), F.col("relevance")
@@ -412,7 +412,7 @@ def aggregates(context: Asked) -> Answer:
     return means_of_functions(context, context.frame("long").groupBy("ranker", "query_id"), value)
 
 
-def array_functions(context: Asked) -> Answer:
+def array_functions(context: RouteContext) -> Answer:
     """`ndcg_spark.functions` of arrays of relevances in rank order."""
     choices = context.question.choices
     ranked = F.filter("ranked", lambda one: one.isNotNull()) if choices.unjudged == "condensed" else F.col("ranked")
@@ -434,7 +434,7 @@ NAMED = {"ap": "average_precision", "rr": "reciprocal_rank", "p": "precision", "
 
 
 def means_of_functions(
-    context: Asked, groups: Any, value: Callable[[str, int | str, Mapping[str, Any]], Column]
+    context: RouteContext, groups: Any, value: Callable[[str, int | str, Mapping[str, Any]], Column]
 ) -> Answer:
     """Means over the values of queries; `score` and `relevance` of a group tell what it has."""
     choices, columns = context.question.choices, {}
@@ -442,11 +442,11 @@ def means_of_functions(
         metric, cutoff = parse_metric(metric_text)
         options: dict[str, Any] = {"gain": choices.gain, "no_relevant": "skip"}
         if metric.name == "ndcg" and choices.no_relevant != "skip":  # else DCG, too, is left out where NDCG is
-            columns["dcg", parts_of(metric_text)[1]] = value("dcg", cutoff or "all", {"gain": choices.gain})
+            columns["dcg", split_metric(metric_text)[1]] = value("dcg", cutoff or "all", {"gain": choices.gain})
         if metric.name in NAMED:
             options = {"rel": metric.rel}  # type: ignore[attr-defined]  # those that are named have it
         if metric.name in ("ndcg", *NAMED):
-            columns[parts_of(metric_text)] = value(NAMED.get(metric.name, metric.name), cutoff or "all", options)
+            columns[split_metric(metric_text)] = value(NAMED.get(metric.name, metric.name), cutoff or "all", options)
     named = {f"m{cutoff}": key for cutoff, key in enumerate(columns)}
     counts = [F.count("relevance").alias("n_judged"), F.count("score").alias("n_items")]
     rows = groups.agg(
@@ -455,13 +455,13 @@ def means_of_functions(
     values: dict[Key, list[float]] = {}
     for row in rows:
         for name, (metric, k) in named.items():
-            query_value = value_of(row, name, metric, choices)
+            query_value = get_query_value(row, name, metric, choices)
             if query_value is not None:
                 values.setdefault((row["ranker"], "", "", metric, k), []).append(query_value)
     return {key: math.fsum(query_values) / len(query_values) for key, query_values in values.items()}
 
 
-def value_of(row: Any, name: str, metric: str, choices: Choices) -> float | None:
+def get_query_value(row: Any, name: str, metric: str, choices: Choices) -> float | None:
     """Return the value of a query in the mean; None if it does not count."""
     if row["n_judged"] == 0 or row["n_items"] == 0:
         rule = choices.unjudged_query if row["n_judged"] == 0 else choices.missing_query
@@ -470,7 +470,7 @@ def value_of(row: Any, name: str, metric: str, choices: Choices) -> float | None
     return row[name] if row[name] is not None else nothing if metric == "ndcg" else 0.0
 
 
-def parts_of(metric: str) -> tuple[str, int | None]:
+def split_metric(metric: str) -> tuple[str, int | None]:
     """Split `ndcg@10` into its name and cutoff."""
     parsed, cutoff = parse_metric(metric)
     return str(parsed), None if cutoff in (None, "all") else int(cutoff)
@@ -541,7 +541,7 @@ class Route:
     """One way to compute an answer."""
 
     name: str
-    answer: Callable[[Asked], Answer]
+    answer: Callable[[RouteContext], Answer]
     why_not: tuple[Rule, ...] = (means_alone,)
     is_whole: bool = True
     """Whether the answer has everything that is asked; otherwise what it has is compared."""
@@ -642,25 +642,25 @@ ROUTES = (
     Route("catalog table", catalog_table, (no_order,), form="long"),
     Route("job, JSON", job_json),
     Route("job, metric table", job_metric_table),
-    Route("job of csv", job_of_csv, (means_alone, no_bad_rows, text_items)),
-    Route("job of a query and a view", job_of_query),
+    Route("job of csv", run_job_on_csv, (means_alone, no_bad_rows, text_items)),
+    Route("job of a query and a view", run_job_on_query),
     Route("report", report_page, is_whole=False),
     Route("roll-up", roll_up_of_one_night),
-    Route("splits, merged", splits_merged),
+    Route("splits, merged", merge_splits),
     Route("sums of queries", sums_of_queries, is_whole=False, tolerance=1e-15),
     Route("sums of stored queries", sums_of_stored_queries, is_whole=False, tolerance=1e-15),
-    Route("compare", compared, is_whole=False),
-    Route("compare, per-query table", compared_by_tables, is_whole=False),
-    Route("local, compare", compared, (means_alone, takes_nan_as_null), is_whole=False, engine="local"),
+    Route("compare", compare_results, is_whole=False),
+    Route("compare, per-query table", compare_tables, is_whole=False),
+    Route("local, compare", compare_results, (means_alone, takes_nan_as_null), is_whole=False, engine="local"),
     Route(
         "local, compare per-query table",
-        compared_by_tables,
+        compare_tables,
         (means_alone, takes_nan_as_null),
         is_whole=False,
         engine="local",
     ),
     Route("NdcgEvaluator", ml_evaluator, NO_EVALUATOR, is_whole=False),
-    Route("explain_difference", explained, is_whole=False),
+    Route("explain_difference", explain_difference_first, is_whole=False),
     Route("aggregates", aggregates, (*FUNCTIONS, groups_ties), is_whole=False, tolerance=1e-12),
     Route("functions of arrays", array_functions, (*FUNCTIONS, needs_order), is_whole=False, tolerance=1e-12),
 )
@@ -680,7 +680,7 @@ class Result:
 
 def ask(spark: SparkSession, question: Question, routes: Iterable[Route] = ROUTES) -> Result:
     """Put a question to every route."""
-    asked = {engine: Asked(spark, question, engine) for engine in ("spark", "local")}
+    asked = {engine: RouteContext(spark, question, engine) for engine in ("spark", "local")}
     result = Result()
     references: dict[str, tuple[Route, Answer | str]] = {}
     for route in routes:
@@ -688,20 +688,20 @@ def ask(spark: SparkSession, question: Question, routes: Iterable[Route] = ROUTE
         if reason is not None:
             result.skipped[route.name] = reason
             continue
-        answer = answer_or_refusal(route, asked[route.engine])
+        answer = run_route(route, asked[route.engine])
         result.asked += 1
         if isinstance(answer, str):
             result.refused += 1
         else:
             result.answered[route.name] += len(answer)
         first, reference = references.setdefault(route.is_held_against(question), (route, answer))
-        difference = first_difference(answer, reference, route)
+        difference = find_first_difference(answer, reference, route)
         if difference:
             result.differences.append(f"{route.name} differs from {first.name}: {difference}")
     return result
 
 
-def answer_or_refusal(route: Route, context: Asked) -> Answer | str:
+def run_route(route: Route, context: RouteContext) -> Answer | str:
     """Return the answer, or the reasons of the refusal."""
     try:
         return route.answer(context)
@@ -711,7 +711,7 @@ def answer_or_refusal(route: Route, context: Asked) -> Answer | str:
         return REFUSED + ", ".join(sorted(reasons)) if reasons else f"failed: {text.strip().splitlines()[-1]}"
 
 
-def first_difference(answer: Answer | str, reference: Answer | str, route: Route) -> str:
+def find_first_difference(answer: Answer | str, reference: Answer | str, route: Route) -> str:
     """Describe the first difference from the reference, or return ""; a failure without a known reason differs."""
     if isinstance(answer, str) or isinstance(reference, str):
         if answer == reference and answer.startswith(REFUSED):  # type: ignore[union-attr]  # both are text
@@ -721,12 +721,12 @@ def first_difference(answer: Answer | str, reference: Answer | str, route: Route
         only = sorted(answer.keys() ^ reference.keys(), key=str)
         return f"{only[0]} is in one of two answers, like {len(only) - 1} others"
     for key, value in sorted(answer.items(), key=str):
-        if not same(value, reference[key], route):
+        if not is_same(value, reference[key], route):
             return f"{key}: {value!r} against {reference[key]!r}"
     return ""
 
 
-def same(answer: Any, other: Any, route: Route) -> bool:
+def is_same(answer: Any, other: Any, route: Route) -> bool:
     """Check whether two values have the same bits, or are within the route's tolerance."""
     if not isinstance(answer, float | int) or not isinstance(other, float | int):
         return bool(answer == other)
@@ -734,7 +734,7 @@ def same(answer: Any, other: Any, route: Route) -> bool:
     return near or float(answer).hex() == float(other).hex()
 
 
-def summary_of(results: list[dict[str, Any]]) -> str:
+def summarize_results(results: list[dict[str, Any]]) -> str:
     """Summarize counts over all questions, and skipped routes."""
     skipped = Counter(why for result in results for why in result["skipped"].values())
     lines = [f"  routes skipped {n} times: {why}" for why, n in sorted(skipped.items())]

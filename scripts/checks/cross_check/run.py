@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from scripts.checks.cross_check.questions import question_of
-from scripts.checks.cross_check.routes import ask, summary_of
+from scripts.checks.cross_check.questions import draw_question
+from scripts.checks.cross_check.routes import ask, summarize_results
 from scripts.checks.kept import Lines
 from scripts.checks.session import make_session
 
@@ -36,7 +36,7 @@ def main() -> int:
         if (part, seed) in lines_by_seed:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            question = question_of(seed, Path(folder), per_query=part == "queries")
+            question = draw_question(seed, Path(folder), per_query=part == "queries")
             line = {"part": part, "seed": seed, **vars(ask(spark, question))}
         lines_by_seed[part, seed] = line
         for key in line["differences"]:
@@ -45,7 +45,7 @@ def main() -> int:
             lines.append(line)
     spark.stop()
     for part in parts:
-        print(f"{part}: {summary_of([lines_by_seed[key] for key in questions if key[0] == part])}")
+        print(f"{part}: {summarize_results([lines_by_seed[key] for key in questions if key[0] == part])}")
     return int(any(lines_by_seed[key]["differences"] for key in questions))
 
 

@@ -53,7 +53,7 @@ from scripts.checks.kept import Lines
 RESULTS = ROOT / ".guards-broken.jsonl"
 NAME = "ndcg_spark"
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "scripts.checks.guards.worker", "-p", "no:cacheprovider")
-LEAST = 0.95
+MIN_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Runner:
         """End it with all that it has started."""
         if self._process is None:
             return
-        for pid in reversed([self._process.pid, *descendants(self._process.pid)]):
+        for pid in reversed([self._process.pid, *list_descendants(self._process.pid)]):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
@@ -270,7 +270,7 @@ class Runner:
         self._process = self._socket = None
 
 
-def descendants(pid: int) -> list[int]:
+def list_descendants(pid: int) -> list[int]:
     """Processes that a process has started, and theirs."""
     listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
@@ -291,7 +291,7 @@ class Hunt:
         self.mutants, self.topics, self.runner, self.kept, self.limit = mutants, topics, runner, results, limit
         self.unsteady: set[str] = set()
         """Tests that fail without a mutant, too."""
-        self._sources = {file: sources_of(runner.copy / file) for file in runner.files}
+        self._sources = {file: hash_functions(runner.copy / file) for file in runner.files}
 
     def _code(self, file: str) -> str:
         """Hash the functions of the topics of a test file: its tests run again if a function changes."""
@@ -446,7 +446,7 @@ class Hunt:
         return known["verdict"] != "survived" or known["tests_hash"] == self.tests_hash(mutant.topic)
 
 
-def sources_of(path: Path) -> dict[str, str]:
+def hash_functions(path: Path) -> dict[str, str]:
     """Return hashes of the functions of a test file."""
     functions = (
         function for function in ast.walk(ast.parse(path.read_bytes())) if isinstance(function, ast.FunctionDef)
@@ -458,7 +458,7 @@ def short(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:10]
 
 
-def prepared(folder: Path, package: str, topics: Mapping[str, Topic], errors: str) -> dict[int, Mutant]:
+def prepare_copy(folder: Path, package: str, topics: Mapping[str, Topic], errors: str) -> dict[int, Mutant]:
     """Put the switches into a copy."""
     missing = [file for topic in topics.values() for file in topic.tests if not (folder / file).is_file()]
     if missing:
@@ -471,14 +471,16 @@ def prepared(folder: Path, package: str, topics: Mapping[str, Topic], errors: st
     return mutants
 
 
-def chosen(mutants: Mapping[int, Mutant], topics: Sequence[str], only: str, n: int | None, seed: int) -> list[int]:
+def select_mutants(
+    mutants: Mapping[int, Mutant], topics: Sequence[str], only: str, n: int | None, seed: int
+) -> list[int]:
     """Return numbers of mutants in random order, so that the first ones are a sample."""
     numbers = [number for number, mutant in mutants.items() if mutant.topic in topics and only in mutant.key]
     numbers.sort(key=lambda number: short(f"{seed} {mutants[number].key}"))
     return numbers[:n]
 
 
-def summary_of(
+def format_summary(
     mutants: Sequence[Mutant], results: Mapping[str, Mapping[str, Any]], reasons: Mapping[str, str]
 ) -> tuple[str, bool]:
     """Format a table of verdicts and survivors; return it and whether the check passes."""
@@ -508,7 +510,7 @@ def summary_of(
     lines += [
         f"this reason is of no mutant: {key}" for key in reasons if not any(mutant.key == key for mutant in mutants)
     ]
-    return "\n".join(lines), share >= LEAST and all(mutant.key in reasons for mutant in survivors)
+    return "\n".join(lines), share >= MIN_SHARE and all(mutant.key in reasons for mutant in survivors)
 
 
 def hunt(hunt_: Hunt, numbers: Sequence[int], deadline: float) -> None:
@@ -546,8 +548,8 @@ def main() -> int:
         folder = Path(name).resolve()
         folder.chmod(0o755)
         copy_project(folder)
-        mutants = prepared(folder, NAME, TOPICS, f"{NAME}/errors.py")
-        numbers = chosen(mutants, topics, options.only, options.n, options.seed)
+        mutants = prepare_copy(folder, NAME, TOPICS, f"{NAME}/errors.py")
+        numbers = select_mutants(mutants, topics, options.only, options.n, options.seed)
         if options.list:
             print("\n".join(sorted(f"{mutants[number].topic}: {mutants[number].key}" for number in numbers)))
             return 0
@@ -559,7 +561,7 @@ def main() -> int:
         finally:
             runner.end()
     whole = topics == list(TOPICS) and not options.only and options.n is None
-    text, is_well = summary_of([mutants[number] for number in numbers], results.mutants, REASONS)
+    text, is_well = format_summary([mutants[number] for number in numbers], results.mutants, REASONS)
     print(
         text if whole else "\n".join(number for number in text.splitlines() if not number.startswith("this reason"))
     )

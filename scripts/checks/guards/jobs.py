@@ -108,7 +108,7 @@ def environment(what: str = "") -> dict[str, str]:
     return variables | ({"PYSPARK_PYTHON": "/nowhere/python"} if what == "no worker Python" else {})
 
 
-def judge(code: int | None, expected: int, message: str, named: str) -> list[str]:
+def list_errors(code: int | None, expected: int, message: str, named: str) -> list[str]:
     """List the errors in the exit code of a job, and in its standard error."""
     lines = [
         line for line in message.splitlines() if line.strip() and line != INCUBATOR and not PROGRESS.fullmatch(line)
@@ -129,7 +129,9 @@ def refused(number: int) -> Result:
     with tempfile.TemporaryDirectory(prefix="guards-") as name:
         command = [*JOB, *CAUSES[what].flags(Path(name))]
         ended = run_process(command, Path(name), environment(what))
-    return Result("refused", number, what, ended.code, judge(ended.code, 2, ended.err, CAUSES[what].named), ended.err)
+    return Result(
+        "refused", number, what, ended.code, list_errors(ended.code, 2, ended.err, CAUSES[what].named), ended.err
+    )
 
 
 def interrupted(number: int, longest: float) -> Result:
@@ -152,20 +154,20 @@ def interrupted(number: int, longest: float) -> Result:
         try:
             time.sleep(after)
             (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
-            code = ended_with(process)
+            code = wait_for_exit_code(process)
             left = code is not None and stays(process.pid)
         finally:
             kill_group(process)
             process.wait()
         message = (Path(name) / "err").read_text()
     expected_word = "interrupted" if sent == signal.SIGINT else "terminated"
-    wrong = judge(code, CODES[sent], message, f"mean_ndcg.py: {expected_word}") + (
+    wrong = list_errors(code, CODES[sent], message, f"mean_ndcg.py: {expected_word}") + (
         ["something of it runs on"] if left else []
     )
     return Result("interrupted", number, f"{sent.name} after {after:.1f} s", code, wrong, message)
 
 
-def ended_with(process: subprocess.Popen[str]) -> int | None:
+def wait_for_exit_code(process: subprocess.Popen[str]) -> int | None:
     """Return the exit code of a process; None if it does not end."""
     try:
         return process.wait(PATIENCE_AFTER_SIGNAL)
@@ -207,7 +209,7 @@ def run_jobs(count: int, at_once: int, longest: float, store: Kept) -> list[Resu
     return [result for result in store.results if (result.kind, result.number) in set(todo)]
 
 
-def table_of(results: Iterable[Result]) -> str:
+def format_table(results: Iterable[Result]) -> str:
     """Format counts as Markdown."""
     lines = [
         "| jobs | started | as documented | tracebacks | ended otherwise |",
@@ -230,7 +232,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"default: {RESULTS.name}")
     options = parser.parse_args()
     results = run_jobs(options.n, options.at_once, options.longest, Kept(options.results))
-    print(table_of(results))
+    print(format_table(results))
     wrong = [result for result in results if result.wrong]
     for result in wrong:
         print(

@@ -35,7 +35,7 @@ from tempfile import TemporaryDirectory
 from support.processes import ROOT
 
 from scripts.checks.guards.project import copy_project, variables
-from scripts.checks.guards.sites import name_of
+from scripts.checks.guards.sites import get_last_name
 from scripts.checks.guards.unseen import UNSEEN
 from scripts.checks.kept import Lines
 
@@ -119,7 +119,7 @@ class Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        called, name = node.func, name_of(node.func)
+        called, name = node.func, get_last_name(node.func)
         if is_ours(called) or name in self._never_return:
             self._insert(node, called.lineno, called.col_offset, "(" + NOTE + " or ")
             self.insertions.append(Insertion(called.end_lineno, called.end_col_offset, ")"))
@@ -154,15 +154,15 @@ class Finder(ast.NodeVisitor):
 
 def is_builtin(node: ast.expr) -> bool:
     """Check whether an error, or its class, is Python's own."""
-    return name_of(node.func if isinstance(node, ast.Call) else node) in vars(builtins)
+    return get_last_name(node.func if isinstance(node, ast.Call) else node) in vars(builtins)
 
 
 def is_ours(called: ast.expr) -> bool:
     """Check whether a call creates an error of the package."""
-    return name_of(called).endswith("Error") and not is_builtin(called)
+    return get_last_name(called).endswith("Error") and not is_builtin(called)
 
 
-def marked(source: str, module: str, folder: str = "", first: int = 0) -> tuple[str, list[Refusal]]:
+def mark_refusals(source: str, module: str, folder: str = "", first: int = 0) -> tuple[str, list[Refusal]]:
     """Return a module whose refusals touch numbered files in `folder` when reached, and the refusals."""
     finder = Finder(module, folder, first)
     finder.visit(ast.parse(source))
@@ -176,7 +176,7 @@ def marked(source: str, module: str, folder: str = "", first: int = 0) -> tuple[
     return b"\n".join(lines).decode(), finder.refusals
 
 
-def numbered(refusals: Iterable[Refusal]) -> list[Refusal]:
+def number_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
     """Number refusals of the same text in the same function."""
     seen: Counter[str] = Counter()
     numbered_refusals = []
@@ -187,15 +187,15 @@ def numbered(refusals: Iterable[Refusal]) -> list[Refusal]:
     return numbered_refusals
 
 
-def copy_of_project(target: Path, folder: Path) -> list[Refusal]:
+def copy_marked_project(target: Path, folder: Path) -> list[Refusal]:
     """Copy the project, with marks in the code of the package; returns its refusals."""
     refusals: list[Refusal] = []
     for name in copy_project(target):
         if name.endswith(".py") and name.split("/")[0] in CODE:
-            text, new_refusals = marked((ROOT / name).read_text(), name, str(folder), len(refusals))
+            text, new_refusals = mark_refusals((ROOT / name).read_text(), name, str(folder), len(refusals))
             (target / name).write_text(text)
             refusals += new_refusals
-    return numbered(refusals)
+    return number_refusals(refusals)
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class Parts(Lines):
         return {name: digest for name, digest in files.items() if (name, digest) not in have}
 
 
-def files_of_tests(root: Path, names: Sequence[str]) -> dict[str, str]:
+def hash_test_files(root: Path, names: Sequence[str]) -> dict[str, str]:
     """Test files and digests of their texts."""
     paths = sorted(root.glob("tests/**/test_*.py"))
     digests = {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in paths}
@@ -238,7 +238,7 @@ def files_of_tests(root: Path, names: Sequence[str]) -> dict[str, str]:
     return {name: digest for name, digest in digests.items() if not names or name in names}
 
 
-def parts_of(files: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def split_into_parts(files: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Divide files into parts, each of which has files of every folder."""
     n_parts = -(-len(files) // FILES_OF_A_PART)
     for number in range(n_parts):
@@ -263,7 +263,7 @@ def run_part(files: Mapping[str, str], project: Path, folder: Path, refusals: Se
         raise SystemExit(f"pytest ended with {ended.returncode}:\n{ended.stdout[-3000:]}")
     lines = ended.stdout.splitlines()
     failed = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED ", "ERROR "))]
-    return Part(dict(files), reached_in(folder, refusals), failed, round(time.monotonic() - began, 1))
+    return Part(dict(files), list_reached(folder, refusals), failed, round(time.monotonic() - began, 1))
 
 
 def forget_reached(folder: Path, refusals: Sequence[Refusal]) -> None:
@@ -274,12 +274,12 @@ def forget_reached(folder: Path, refusals: Sequence[Refusal]) -> None:
         os.utime(folder / str(number), (0, 0))
 
 
-def reached_in(folder: Path, refusals: Sequence[Refusal]) -> list[str]:
+def list_reached(folder: Path, refusals: Sequence[Refusal]) -> list[str]:
     """Refusals whose files have a time."""
     return [refusal.key for number, refusal in enumerate(refusals) if (folder / str(number)).stat().st_mtime]
 
 
-def unseen(refusals: Iterable[Refusal], reached: set[str]) -> tuple[list[Refusal], list[str]]:
+def find_unseen(refusals: Iterable[Refusal], reached: set[str]) -> tuple[list[Refusal], list[str]]:
     """Return refusals that no test reached and no reason excuses, and errors in the table of reasons."""
     refusals = list(refusals)
     wrong = [f"{len(UNSEEN)} reasons, more than {AT_MOST_UNSEEN}"] if len(UNSEEN) > AT_MOST_UNSEEN else []
@@ -294,7 +294,7 @@ def unseen(refusals: Iterable[Refusal], reached: set[str]) -> tuple[list[Refusal
     return left, wrong
 
 
-def look(results: Path, n: int, names: Sequence[str]) -> int:
+def run_and_report(results: Path, n: int, names: Sequence[str]) -> int:
     """Run what is not in the file yet, and print refusals that no test reached; 1 if there is one."""
     parts = Parts(results)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -303,17 +303,17 @@ def look(results: Path, n: int, names: Sequence[str]) -> int:
         folder.mkdir()
         for refusal in (Path(name), folder):  # some tests are another user for a moment
             refusal.chmod(0o777)
-        refusals = copy_of_project(project, folder)
-        for files in parts_of(parts.to_run(files_of_tests(ROOT, names))):
+        refusals = copy_marked_project(project, folder)
+        for files in split_into_parts(parts.to_run(hash_test_files(ROOT, names))):
             try:
                 part = run_part(files, project, folder, refusals, n)
             except BaseException:  # interrupted: what was reached counts, and these files run again
-                parts.add(Part({}, reached_in(folder, refusals), [], 0.0))
+                parts.add(Part({}, list_reached(folder, refusals), [], 0.0))
                 raise
             parts.add(part)
             summary = f"{len(files)} test files, {part.seconds:.0f} s, {len(part.reached)} refusals"
             print(summary + "".join(f"\n  {refusal}" for refusal in part.failed), file=sys.stderr, flush=True)
-    left, wrong = unseen(refusals, parts.reached)
+    left, wrong = find_unseen(refusals, parts.reached)
     n_reached = sum(refusal.key in parts.reached for refusal in refusals)
     print(f"{len(refusals)} refusals: {n_reached} reached, {len(UNSEEN)} with a reason, {len(left)} neither")
     for refusal in left:
@@ -330,7 +330,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=2, help="processes of tests; default: 2")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"default: {RESULTS.name}")
     options = parser.parse_args()
-    return look(options.results, options.at_once, options.files)
+    return run_and_report(options.results, options.at_once, options.files)
 
 
 if __name__ == "__main__":

@@ -96,36 +96,40 @@ class Package:
     def is_refusal(self, node: ast.AST) -> bool:
         """Check whether a statement raises an error of the package, or calls a function only for its errors."""
         if isinstance(node, ast.Raise):
-            return node.exc is None or bool(self.errors & names_in(node.exc))
-        return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called(node.value) in self.refusing
+            return node.exc is None or bool(self.errors & list_names(node.exc))
+        return (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and get_called_name(node.value) in self.refusing
+        )
 
     def makes_raise(self, node: ast.AST | None) -> bool:
         """Check whether an expression is a column that raises."""
         return node is not None and any(
-            isinstance(call, ast.Call) and called(call) in self.refusing_columns for call in ast.walk(node)
+            isinstance(call, ast.Call) and get_called_name(call) in self.refusing_columns for call in ast.walk(node)
         )
 
     def is_when(self, node: ast.AST) -> bool:
         """Check whether an expression is a column that raises if its first argument is true."""
         return (
             isinstance(node, ast.Call)
-            and called(node) == "when"
+            and get_called_name(node) == "when"
             and len(node.args) == 2
             and self.makes_raise(node.args[1])
         )
 
 
-def called(node: ast.Call) -> str:
+def get_called_name(node: ast.Call) -> str:
     """Return the last name of a called function."""
-    return name_of(node.func)
+    return get_last_name(node.func)
 
 
-def name_of(node: ast.expr) -> str:
+def get_last_name(node: ast.expr) -> str:
     """Return the last name of a called function or a raised error."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def names_in(node: ast.AST) -> set[str]:
+def list_names(node: ast.AST) -> set[str]:
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 
@@ -184,7 +188,7 @@ class Switched(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self._names.append(node.name)
-        self._sources.append(hashlib.sha256(ast.unparse(without_docstring(node)).encode()).hexdigest()[:12])
+        self._sources.append(hashlib.sha256(ast.unparse(strip_docstring(node)).encode()).hexdigest()[:12])
         self._functions.append(node)
         node.body = [self.visit(statement) for statement in node.body]  # not its defaults and decorators
         for stack in (self._names, self._sources, self._functions):
@@ -276,7 +280,7 @@ class Switched(ast.NodeTransformer):
         """Check whether a reason is yielded, or added to a list."""
         if isinstance(node, ast.Yield):
             return is_pair(node.value) and self._gives_reasons()
-        adds = isinstance(node, ast.Call) and called(node) == "append" and len(node.args) == 1
+        adds = isinstance(node, ast.Call) and get_called_name(node) == "append" and len(node.args) == 1
         return adds and is_pair(node.args[0]) and self._gives_reasons()
 
     def visit_List(self, node: ast.List) -> ast.AST:
@@ -293,7 +297,7 @@ class Switched(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         index, name = self.package.conditional_columns.get(
-            called(node), (0, "") if self.package.is_when(node) else (-1, "")
+            get_called_name(node), (0, "") if self.package.is_when(node) else (-1, "")
         )
         if index < 0 or not self._functions or self._functions[-1].name in self.package.conditional_columns:
             return self.generic_visit(node)
@@ -321,14 +325,14 @@ def is_reason(node: ast.expr) -> bool:
     return is_pair(node) and isinstance(node.elts[0], ast.Constant) and isinstance(node.elts[0].value, str)
 
 
-def without_docstring(node: ast.FunctionDef) -> ast.FunctionDef:
+def strip_docstring(node: ast.FunctionDef) -> ast.FunctionDef:
     """Return the function without its docstring."""
     body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
     changed = ast.FunctionDef(**{**dict(ast.iter_fields(node)), "body": body or [ast.Pass()]})
     return ast.copy_location(changed, node)
 
 
-def with_switches(
+def insert_switches(
     source: str, package: Package, name: str, *, module: str = "", first: int = 1, topic: str = ""
 ) -> tuple[str, list[Mutant]]:
     """Return the source of a module with switches, and its mutants; `name` is the name of the package."""
@@ -351,7 +355,7 @@ def is_future(node: ast.stmt) -> bool:
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
-def numbered(mutants: Sequence[Mutant]) -> dict[int, Mutant]:
+def number_mutants(mutants: Sequence[Mutant]) -> dict[int, Mutant]:
     """Return mutants by the number of their switch; mutants of the same name are numbered."""
     times: Counter[str] = Counter()
     mutants_by_number = {}
@@ -380,7 +384,7 @@ def break_package(root: Path, name: str, topics: Mapping[str, Sequence[str]], er
                     continue
                 done.add(path)
                 module = str(path.relative_to(root))
-                text, new_mutants = with_switches(
+                text, new_mutants = insert_switches(
                     path.read_text(encoding="utf-8"),
                     package,
                     name,
@@ -390,4 +394,4 @@ def break_package(root: Path, name: str, topics: Mapping[str, Sequence[str]], er
                 )
                 path.write_text(text, encoding="utf-8")
                 mutants += new_mutants
-    return numbered(mutants)
+    return number_mutants(mutants)

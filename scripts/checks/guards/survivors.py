@@ -4,12 +4,12 @@ from __future__ import annotations
 
 REASONS: dict[str, str] = {
     # --- the same answer by a longer way, or none but for types
-    "settings_of: operand: one.flag.hidden": "a hidden field has no option, so nothing is given for it",
+    "build_settings: operand: setting.flag.hidden": "a hidden field has no option, so it has no value",
     "_read_entries: operand: task.settings.lists_items": "items that nothing reads are carried on: the same numbers",
     "_is_within: operand: column.null_count": "both ways find the same ends; that without nulls is quicker",
     "_numbers: operand: values.dtype == object": "no number is a text; it saves looking at each",
     "parse_address: operand: match is None": "without a match there is no scheme; the type checker wants it said",
-    "_allowed: operand: isinstance(option, click.Option)": "commands have options only; for the type checker",
+    "_describe_allowed: operand: isinstance(option, click.Option)": "commands have only options; for mypy",
     "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.facts.name, list(self.facts.columns))": (
         "heals what another job does at the same moment: a catalog of Hive keeps the columns of the later one"
     ),

@@ -41,7 +41,7 @@ class Server:
     def state(self) -> tuple[int, int]:
         return STATE.unpack((self.folder / "switch").read_bytes())  # type: ignore[return-value]
 
-    def number_of(self, what: str) -> int:
+    def get_number(self, what: str) -> int:
         return self.running.setdefault(what, len(self.running) + 1)
 
     def say(self, **what: Any) -> None:
@@ -77,7 +77,7 @@ class Server:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Serve until the other side hangs up."""
         items = {item.nodeid: item for item in session.items}
-        self.say(tests={name: fixtures_of(item) for name, item in items.items()})
+        self.say(tests={name: list_shared_fixtures(item) for name, item in items.items()})
         for line in self.lines:
             request = json.loads(line)
             self.serve(session, items, request["mutant"], request["tests"])
@@ -112,7 +112,7 @@ class Between:
         return [self.session]
 
 
-def fixtures_of(item: pytest.Item) -> list[str]:
+def list_shared_fixtures(item: pytest.Item) -> list[str]:
     return list(getattr(item, "fixturenames", ()))
 
 

@@ -21,9 +21,9 @@ from scripts.checks.peers.data import (
     Shape,
     SharedSet,
     Values,
-    compared,
     labels,
     random_queries,
+    round_score,
     score,
 )
 from scripts.checks.peers.tools import Tool, UnavailableError
@@ -217,12 +217,12 @@ def _outcome(comparison: Comparison, name: str, batches: Iterator[Queries]) -> O
             ours = score(compared, convention, comparison.cutoffs)
             if not comparison.shape.ties:
                 ours, theirs = without_ties(ours, compared), without_ties(theirs, compared)
-            yield from differences_of(ours, theirs)
+            yield from compute_differences(ours, theirs)
 
-    return outcome_of(comparison.convention, name, comparison.tool.title, differences(), comparison.tolerance)
+    return build_outcome(comparison.convention, name, comparison.tool.title, differences(), comparison.tolerance)
 
 
-def outcome_of(
+def build_outcome(
     convention: str, data: str, tool: str, differences: Iterable[float], tolerance: float = EXACT
 ) -> Outcome:
     """Return a line about differences of values, or the reason why nothing was compared."""
@@ -242,10 +242,12 @@ def against_stored(data: SharedSet, tool: str, run: str) -> Outcome:
     ours = score(queries, Convention.parse(convention), cutoffs)
     if tool.startswith("ranx"):
         ours, theirs = without_ties(ours, queries), without_ties(theirs, queries)
-    return outcome_of(convention, f"{data.name}, {run}", f"{tool}, stored", differences_of(ours, theirs), tolerance)
+    return build_outcome(
+        convention, f"{data.name}, {run}", f"{tool}, stored", compute_differences(ours, theirs), tolerance
+    )
 
 
-def differences_of(ours: Values, theirs: Values) -> list[float]:
+def compute_differences(ours: Values, theirs: Values) -> list[float]:
     """Return differences of queries; infinite if only one side has a value."""
     return [abs(ours[key] - value) if key in ours else math.inf for key, value in theirs.items()] + [
         math.inf for key in ours if key not in theirs
@@ -255,7 +257,7 @@ def differences_of(ours: Values, theirs: Values) -> list[float]:
 def without_ties(values: Values, queries: Queries) -> Values:
     """Values of lists in which no tie reaches the first k ranks, as some tools order tied items as they like."""
     scores = {
-        query: sorted((compared(row) for row in rows if row.score is not None), reverse=True)
+        query: sorted((round_score(row) for row in rows if row.score is not None), reverse=True)
         for query, rows in queries.items()
     }
 

@@ -115,7 +115,7 @@ class SharedSet:
     expected: Mapping[tuple[str, str], Values]  # by (tool, run)
 
 
-def shared_folder() -> Path | None:
+def find_shared_folder() -> Path | None:
     """Return the folder of the shared data sets, which are not part of the project; None if it is absent."""
     folder = Path(os.environ.get("NDCG_SPARK_SHARED_DATA") or SHARED)
     return folder if folder.is_dir() else None
@@ -176,17 +176,23 @@ def per_query(
     every = [row for rows in queries.values() for row in rows]
     if convention.ideal == "unsorted":
         lists = [(query, ranked_labels(rows, convention), labels(rows)) for query, rows in queries.items()]
-        data, options = table_of(lists, ARRAYS), {**options, "item": None, "relevance": "ranked", "ideal": "judged"}
+        data, options = (
+            build_table(lists, ARRAYS),
+            {**options, "item": None, "relevance": "ranked", "ideal": "judged"},
+        )
     else:
         run = [(row.query, row.item, row.score, row.position) for row in every if row.score is not None]
         judged = [(row.query, row.item, row.relevance) for row in every if row.relevance is not None]
         order = "position" if convention.ties == "input_order" else None
-        data, options = table_of(run, RUN), {**options, "judgments": table_of(judged, JUDGMENTS), "order": order}
+        data, options = (
+            build_table(run, RUN),
+            {**options, "judgments": build_table(judged, JUDGMENTS), "order": order},
+        )
     result_rows = ndcg_spark.evaluate(data, convention=convention, engine=engine, **options).per_query
     return result_rows.to_pylist() if isinstance(result_rows, pa.Table) else result_rows.collect()
 
 
-def table_of(rows: Sequence[tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
+def build_table(rows: Sequence[tuple[Any, ...]], types: Mapping[str, pa.DataType]) -> pa.Table:
     """Build a table of rows, which may be empty."""
     return pa.Table.from_pylist([dict(zip(types, row, strict=True)) for row in rows], pa.schema(types))
 
@@ -201,10 +207,10 @@ def ranked_labels(rows: Sequence[Row], convention: Convention) -> list[float | N
     ordered = sorted((row for row in rows if row.score is not None), key=lambda row: row.position)
     if convention.ties in ("item_asc", "item_desc"):
         ordered.sort(key=lambda row: row.item.encode(), reverse=convention.ties == "item_desc")
-    return [row.relevance for row in sorted(ordered, key=lambda row: -compared(row, convention.score_precision))]
+    return [row.relevance for row in sorted(ordered, key=lambda row: -round_score(row, convention.score_precision))]
 
 
-def compared(row: Row, precision: str = "double") -> float:
+def round_score(row: Row, precision: str = "double") -> float:
     """Return the score of a retrieved row in the precision of the comparison."""
     assert row.score is not None
     return to_float32(row.score) if precision == "float32" else row.score

@@ -16,9 +16,9 @@ from scripts.checks.peers.comparisons import (
     NUMBERS,
     Comparison,
     Outcome,
-    differences_of,
+    build_outcome,
+    compute_differences,
     has_list_and_label,
-    outcome_of,
     without_ties,
 )
 from scripts.checks.peers.data import (
@@ -47,13 +47,13 @@ def engine_outcomes(sets: Sequence[SharedSet], engine: Engine) -> Iterator[Outco
             taken = [data for data in sets if comparison.takes(data)]
             if taken and not comparison.optional:
                 print(f"{comparison.convention} {ENGINES[engine]} ...", file=sys.stderr, flush=True)
-                yield by_engine(engine, comparison, taken)
+                yield evaluate_with_engine(engine, comparison, taken)
     finally:
         if spark is not None:
             spark.stop()
 
 
-def by_engine(engine: Engine, comparison: Comparison, sets: Sequence[SharedSet]) -> Outcome:
+def evaluate_with_engine(engine: Engine, comparison: Comparison, sets: Sequence[SharedSet]) -> Outcome:
     """Evaluate all runs of all sets that the tool supports at once, with a unique name for each query."""
     cutoffs: Sequence[Cutoff] = tuple(k for k in comparison.cutoffs if k is not None) or comparison.cutoffs
     queries: Queries = {}
@@ -74,8 +74,8 @@ def by_engine(engine: Engine, comparison: Comparison, sets: Sequence[SharedSet])
     if not comparison.shape.ties:
         ours = without_ties(ours, queries)
     data_sets = f"{len(sets)} shared sets {ENGINES[engine]}"
-    values = differences_of(ours, theirs)
-    return outcome_of(comparison.convention, data_sets, comparison.tool.title, values, comparison.tolerance)
+    values = compute_differences(ours, theirs)
+    return build_outcome(comparison.convention, data_sets, comparison.tool.title, values, comparison.tolerance)
 
 
 def against_mllib(spark: SparkSession, seeds: Sequence[int]) -> Outcome:
@@ -94,5 +94,5 @@ def against_mllib(spark: SparkSession, seeds: Sequence[int]) -> Outcome:
                 warnings.simplefilter("ignore")  # MLlib makes an SQLContext, which is deprecated
                 metrics = RankingMetrics(spark.sparkContext.parallelize([pair], 1))
             theirs |= {(query, k): metrics.ndcgAt(k) for k in cutoffs if k is not None}
-        differences += differences_of(score(queries, PRESETS["mllib_binary"], cutoffs), theirs)
-    return outcome_of("mllib_binary", f"random, {len(seeds)} seeds", f"Spark {spark.version} MLlib", differences)
+        differences += compute_differences(score(queries, PRESETS["mllib_binary"], cutoffs), theirs)
+    return build_outcome("mllib_binary", f"random, {len(seeds)} seeds", f"Spark {spark.version} MLlib", differences)

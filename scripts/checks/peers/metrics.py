@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ndcg_spark.conventions import Convention
-from scripts.checks.peers.comparisons import EXACT, Outcome, is_survived, outcome_of
+from scripts.checks.peers.comparisons import EXACT, Outcome, build_outcome, is_survived
 from scripts.checks.peers.data import NEGATIVE, Queries, Shape, SharedSet, metric_values, random_queries
-from scripts.checks.peers.tools import measures_of_ir_measures, measures_of_pytrec_eval
+from scripts.checks.peers.tools import run_ir_measure, run_pytrec_eval_measure
 
 TREC_EVAL = {
     "ap": "map", "ap@5": "map_cut_5", "ap@100": "map_cut_100", "p@5": "P_5", "p@100": "P_100", "r@5": "recall_5",
@@ -41,11 +41,11 @@ def metric_outcomes(seeds: Sequence[int], sets: Iterable[SharedSet]) -> Iterator
 
 
 def _trec_eval(measure: str) -> Ask:
-    return lambda queries: measures_of_pytrec_eval(queries, measure)
+    return lambda queries: run_pytrec_eval_measure(queries, measure)
 
 
 def _ir(measure: str) -> Ask:
-    return lambda queries: measures_of_ir_measures(queries, measure)
+    return lambda queries: run_ir_measure(queries, measure)
 
 
 def _outcome(
@@ -60,4 +60,4 @@ def _outcome(
             ours = metric_values(compared, Convention.parse(convention), metric)
             yield from (abs(value - ours[query]) for query, value in theirs.items() if query in ours)
 
-    return outcome_of(convention, f"{data}, {metric}", tool, differences(), tolerance)
+    return build_outcome(convention, f"{data}, {metric}", tool, differences(), tolerance)

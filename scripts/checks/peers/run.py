@@ -23,7 +23,7 @@ from scripts.checks.peers.comparisons import (
     against_shared,
     against_stored,
 )
-from scripts.checks.peers.data import DATA_SETS, load_shared, shared_folder
+from scripts.checks.peers.data import DATA_SETS, find_shared_folder, load_shared
 from scripts.checks.peers.metrics import metric_outcomes
 from scripts.checks.peers.topics import topic_outcomes
 
@@ -34,9 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     outcomes = list(all_outcomes(range(arguments.seeds), engines=arguments.engine))
     order = {name: position for position, name in enumerate(PRESETS)}
-    outcomes.sort(key=lambda outcome: order[preset_of(outcome)])
+    outcomes.sort(key=lambda outcome: order[get_preset(outcome)])
     print("\n".join(table(outcomes)))
-    if shared_folder() is None:
+    if find_shared_folder() is None:
         print("\nThe shared data sets are not there: NDCG_SPARK_SHARED_DATA may name their folder. Skipped.")
     off = sorted({outcome.convention for outcome in outcomes if outcome.is_off})
     skipped = sum(1 for outcome in outcomes if outcome.skipped)
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def all_outcomes(seeds: Sequence[int], *, engines: Sequence[Literal["local", "spark"]]) -> Iterator[Outcome]:
-    folder = shared_folder()
+    folder = find_shared_folder()
     sets = [load_shared(folder, name) for name in DATA_SETS] if folder is not None else []
     for comparison in COMPARISONS:
         outcome = against_random(comparison, seeds)
@@ -62,10 +62,10 @@ def all_outcomes(seeds: Sequence[int], *, engines: Sequence[Literal["local", "sp
             continue
         yield outcome
         taken = [] if outcome.skipped else [data for data in sets if comparison.takes(data)]
-        yield from together(f"{len(taken)} shared sets", [against_shared(comparison, data) for data in taken])
+        yield from merge_outcomes(f"{len(taken)} shared sets", [against_shared(comparison, data) for data in taken])
     for tool in STORED:
         keys = [(data, run) for data in sets for name, run in data.expected if name == tool]
-        yield from together(f"{len(keys)} shared runs", [against_stored(data, tool, run) for data, run in keys])
+        yield from merge_outcomes(f"{len(keys)} shared runs", [against_stored(data, tool, run) for data, run in keys])
     yield from metric_outcomes(seeds, sets)
     yield from topic_outcomes(seeds)
     if engines:
@@ -75,7 +75,7 @@ def all_outcomes(seeds: Sequence[int], *, engines: Sequence[Literal["local", "sp
             yield from engine_outcomes(sets, engine)
 
 
-def together(data: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
+def merge_outcomes(data: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Merge the outcomes of several data sets: number of values, and the worst difference."""
     compared = [outcome for outcome in outcomes if not outcome.skipped]
     if not compared:
@@ -87,7 +87,7 @@ def together(data: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
     return [replace(compared[0], data=data, values=values, worst=worst)]
 
 
-def preset_of(outcome: Outcome) -> str:
+def get_preset(outcome: Outcome) -> str:
     return outcome.convention.partition(";")[0]
 
 

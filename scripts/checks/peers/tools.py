@@ -48,7 +48,7 @@ class Tool:
             return f"{self.package}{self.beside}"
 
 
-def imported(module: str) -> ModuleType:
+def import_tool(module: str) -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the tool and of what it imports
         try:
@@ -84,7 +84,7 @@ def _arrays(rows: Iterable[Row]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, 
 def pytrec_eval(queries: Queries, cutoffs: Sequence[Cutoff], *, judged_only: bool = False) -> Values:
     numbers = ",".join(str(k) for k in cutoffs if k is not None)
     measures = {"ndcg"} | ({f"ndcg_cut.{numbers}"} if numbers else set())
-    evaluator = imported("pytrec_eval").RelevanceEvaluator(
+    evaluator = import_tool("pytrec_eval").RelevanceEvaluator(
         _judgments(queries), measures, judged_docs_only_flag=judged_only
     )
     results = evaluator.evaluate(_run(queries))
@@ -96,23 +96,23 @@ def pytrec_eval(queries: Queries, cutoffs: Sequence[Cutoff], *, judged_only: boo
 
 
 def ir_measures(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    module = imported("ir_measures")
+    module = import_tool("ir_measures")
     measures = {module.nDCG if k is None else module.nDCG @ k: k for k in cutoffs}
     measurements = module.iter_calc(list(measures), _judgments(queries), _run(queries))
     return {(metric.query_id, measures[metric.measure]): metric.value for metric in measurements}
 
 
-def measures_of_pytrec_eval(queries: Queries, measure: str) -> dict[str, float]:
+def run_pytrec_eval_measure(queries: Queries, measure: str) -> dict[str, float]:
     """Return one measure of trec_eval, by the name of its output, such as map_cut_5."""
     name, _, k = measure.rpartition("_")
     requested = f"{name}.{k}" if k.isdigit() else measure
-    evaluator = imported("pytrec_eval").RelevanceEvaluator(_judgments(queries), {requested})
+    evaluator = import_tool("pytrec_eval").RelevanceEvaluator(_judgments(queries), {requested})
     return {query: values[measure] for query, values in evaluator.evaluate(_run(queries)).items()}
 
 
-def measures_of_ir_measures(queries: Queries, measure: str) -> dict[str, float]:
+def run_ir_measure(queries: Queries, measure: str) -> dict[str, float]:
     """Return one measure of ir_measures, by its name there."""
-    module = imported("ir_measures")
+    module = import_tool("ir_measures")
     measurements = module.iter_calc([module.parse_measure(measure)], _judgments(queries), _run(queries))
     return {metric.query_id: metric.value for metric in measurements}
 
@@ -120,7 +120,7 @@ def measures_of_ir_measures(queries: Queries, measure: str) -> dict[str, float]:
 def gdeval(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
     """gdeval.pl, of which ir-measures ships a copy that prints no means."""
     perl = shutil.which("perl")
-    imported("ir_measures")
+    import_tool("ir_measures")
     source = pkgutil.get_data("ir_measures", "bin/gdeval.pl")
     if perl is None or source is None:
         raise UnavailableError("gdeval.pl needs perl, and the copy that ir-measures ships")
@@ -151,7 +151,7 @@ def _lines(cells: Mapping[str, Mapping[str, float]], form: str) -> str:
 
 
 def scikit_learn(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
-    ndcg_score = imported("sklearn.metrics").ndcg_score
+    ndcg_score = import_tool("sklearn.metrics").ndcg_score
     values = {}
     for query, rows in queries.items():
         labels, scores = _arrays(rows)
@@ -162,7 +162,7 @@ def scikit_learn(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
 
 def lightgbm(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
     """Score with a booster without trees by `init_score`; it returns means, so each query is its own data set."""
-    module = imported("lightgbm")
+    module = import_tool("lightgbm")
     cutoff_by_name = {k or WHOLE_LIST: k for k in cutoffs}
     quiet = {"verbose": -1, "num_threads": 1}
     values = {}
@@ -179,7 +179,7 @@ def lightgbm(queries: Queries, cutoffs: Sequence[Cutoff]) -> Values:
 
 def xgboost(queries: Queries, cutoffs: Sequence[Cutoff], *, minus: str = "", **options: bool) -> Values:
     """Score with a booster without trees by `base_margin`; it returns means, so each query is its own data set."""
-    module = imported("xgboost")
+    module = import_tool("xgboost")
     cutoff_by_name = {f"ndcg@{k or WHOLE_LIST}{minus}": k for k in cutoffs}
     settings = {
         "objective": "rank:ndcg",
@@ -201,7 +201,7 @@ def xgboost(queries: Queries, cutoffs: Sequence[Cutoff], *, minus: str = "", **o
 
 
 def catboost(queries: Queries, cutoffs: Sequence[Cutoff], *, kind: str = "Base") -> Values:
-    eval_metric = imported("catboost.utils").eval_metric
+    eval_metric = import_tool("catboost.utils").eval_metric
     values = {}
     for query, rows in queries.items():
         labels, scores = _arrays(rows)
@@ -212,7 +212,7 @@ def catboost(queries: Queries, cutoffs: Sequence[Cutoff], *, kind: str = "Base")
 
 
 def ranx(queries: Queries, cutoffs: Sequence[Cutoff], *, metric: str = "ndcg") -> Values:
-    module = imported("ranx")
+    module = import_tool("ranx")
     cutoff_by_name = {metric if k is None else f"{metric}@{k}": k for k in cutoffs}
     run = module.Run(_run(queries))
     with warnings.catch_warnings():

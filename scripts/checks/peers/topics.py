@@ -15,8 +15,8 @@ from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.metrics.kernels import TieGroups
 from ndcg_spark.metrics.lists import Entries, RelevanceLists
-from scripts.checks.peers.comparisons import Outcome, outcome_of
-from scripts.checks.peers.tools import imported
+from scripts.checks.peers.comparisons import Outcome, build_outcome
+from scripts.checks.peers.tools import import_tool
 
 CUTOFFS = (5, 10, 20)
 Judged = dict[str, set[str]]
@@ -29,7 +29,7 @@ def topic_outcomes(seeds: Sequence[int]) -> Iterator[Outcome]:
     """Compare on random lists and topics, with items of equal gain, unjudged items and short lists."""
     for k in CUTOFFS:
         differences = (difference for seed in seeds for difference in _differences(random.Random(seed), k))
-        yield outcome_of("default", f"random topics, alpha_ndcg@{k}", f"ndeval alpha-nDCG@{k}", differences)
+        yield build_outcome("default", f"random topics, alpha_ndcg@{k}", f"ndeval alpha-nDCG@{k}", differences)
 
 
 def _differences(draw: random.Random, k: int) -> Iterator[float]:
@@ -45,7 +45,7 @@ def _differences(draw: random.Random, k: int) -> Iterator[float]:
 
 
 def _ndeval(queries: dict[str, list[str]], judged: dict[str, Judged], k: int) -> dict[str, float]:
-    tool = imported("pyndeval")
+    tool = import_tool("pyndeval")
     qrels = [
         tool.SubtopicQrel(query, topic, item, 1)
         for query, items in judged.items()

@@ -33,7 +33,7 @@ NAN = float("nan")
 BAD = {"item_id": None, "score": NAN, "relevance": NAN}
 
 
-def rows_of_night(rng: random.Random, rankers: Sequence[str]) -> list[dict[str, Any]]:
+def generate_night(rng: random.Random, rankers: Sequence[str]) -> list[dict[str, Any]]:
     """Generate rows with ties, unjudged items, null segments, and sometimes bad rows."""
     rows = []
     for query in range(rng.randint(2, 40)):
@@ -72,12 +72,12 @@ def plan_night(rng: random.Random, folder: Path) -> tuple[str, list[str]]:
     dataset = rng.choice([*DATASETS])
     options = ["--dataset", dataset, *DATASETS[dataset], "--k", rng.choice(CUTOFFS), "--on-invalid", "reject"]
     if dataset == "app" and rng.random() < 0.3:
-        rows = rows_of_night(rng, RANKERS[:1])
+        rows = generate_night(rng, RANKERS[:1])
         judged = [row for row in rows if row["relevance"] is not None and row["item_id"] != "bad"]
         options += ["--input", write_table(folder / "run.parquet", rows, ("query_id", "item_id", "score"))]
         names = ("query_id", "item_id", "relevance")
         return dataset, [*options, "--judgments", write_table(folder / "judged.parquet", judged, names)]
-    rows = rows_of_night(rng, rng.sample(RANKERS, rng.randint(1, 3)))
+    rows = generate_night(rng, rng.sample(RANKERS, rng.randint(1, 3)))
     options += ["--input", write_table(folder / "in.parquet", rows, COLUMNS), "--run-col", "ranker"]
     return dataset, [*options, "--segment-cols", rng.choice(SEGMENTS)]
 
@@ -107,7 +107,7 @@ class Turns:
         self.counts.update(done=ended.code == 0, refused=ended.code == 2)
         return self._told(ended, name)
 
-    def _told(self, ended: Ended, name: str) -> str:
+    def _normalize_output(self, ended: Ended, name: str) -> str:
         """Normalize the output of a job: replace folder names, and drop lines about new columns.
 
         Spark merges columns of files in no order that can be told, so words of these lines are in order here.
@@ -131,7 +131,7 @@ class Turns:
 
     def compare(self, table: str, below: str) -> None:
         """Compare the slices of a table: columns with their types, and rows to the bit."""
-        ours, theirs = (slices_of(self.folder / name / table, below) for name in (TURNS, ALONE))
+        ours, theirs = (read_slices(self.folder / name / table, below) for name in (TURNS, ALONE))
         if ours.keys() != theirs.keys():
             self.complain(f"{table}, {below}: slices {sorted(ours)}, not {sorted(theirs)}")
         for name in ours.keys() & theirs.keys():
@@ -160,7 +160,7 @@ class Turns:
         self.complaints.append(f"engines in turns, {text}")
 
 
-def slices_of(folder: Path, below: str) -> dict[str, tuple[list[str], list[str]]]:
+def read_slices(folder: Path, below: str) -> dict[str, tuple[list[str], list[str]]]:
     """Read columns and rows of each folder of a slice."""
     rows_by_slice = {}
     for place in sorted(folder.glob(f"{below}/**/")):

@@ -278,7 +278,7 @@ def reading(leg: Leg) -> Iterator[None]:
 
 
 @contextmanager
-def tables_of(spark: SparkSession, name: str, what: str, folder: Path, schema: str = "") -> Iterator[Leg]:
+def name_tables(spark: SparkSession, name: str, what: str, folder: Path, schema: str = "") -> Iterator[Leg]:
     """Return two tables of a format, in a schema of the catalog if one is named."""
     kind = FORMATS[name]
     words = what.replace(" ", "_")
@@ -296,7 +296,7 @@ def tables_of(spark: SparkSession, name: str, what: str, folder: Path, schema: s
 
 def thread_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Path) -> Leg:
     """Tables of a format, written by threads."""
-    with tables_of(spark, name, "threads", scratch) as leg, broken_calls(leg.kind):
+    with name_tables(spark, name, "threads", scratch) as leg, broken_calls(leg.kind):
         run_leg(spark, leg, Threads(spark, leg), count, seed)
     return leg
 
@@ -309,7 +309,7 @@ def disk_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Pat
             if schema:
                 spark.sql(f"CREATE SCHEMA {schema} LOCATION 'file:{disk.folder}/schema'")
             qualified = schema and f"{schema}."
-            with tables_of(spark, name, "full disk", disk.folder, qualified) as leg, broken_calls(leg.kind):
+            with name_tables(spark, name, "full disk", disk.folder, qualified) as leg, broken_calls(leg.kind):
                 run_leg(spark, leg, Threads(spark, leg, disk), count, seed)
             return leg  # the schema goes with the metastore
     except pytest.skip.Exception as reason:
@@ -319,7 +319,7 @@ def disk_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Pat
 
 def process_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Path, writers: Writers) -> Leg:
     """Tables that processes with sessions of their own share, and which are killed."""
-    with tables_of(spark, name, "processes", scratch) as leg:
+    with name_tables(spark, name, "processes", scratch) as leg:
         roots = [leg.kind.root(spark, place) for place in leg.places] if name == "delta" else []
         run_leg(spark, leg, Processes(writers, leg, name, roots), count, seed)
     return leg
@@ -333,7 +333,7 @@ def cluster_legs(
         settings = {**more, **SETTINGS, "spark.master": cluster.url}
         with Writers(2, scratch, settings) as writers:
             for number, name in enumerate(names):
-                with tables_of(spark, name, "cluster", scratch) as leg:
+                with name_tables(spark, name, "cluster", scratch) as leg:
                     running = OnCluster(Processes(writers, leg, name), cluster, leg)
                     share = count // len(names) + (number < count % len(names))
                     run_leg(spark, leg, running, share, seed, most=2)
@@ -451,7 +451,7 @@ def run_all(names: Sequence[str], count: int, seed: str) -> list[Outcome]:
     return outcomes
 
 
-def table_of(outcomes: Sequence[Outcome]) -> str:
+def format_table(outcomes: Sequence[Outcome]) -> str:
     """Format outcomes as Markdown, with a line of sums."""
     total: Counter[str] = Counter()
     for _, counts, _ in outcomes:
@@ -473,7 +473,7 @@ def main() -> int:
     options = parser.parse_args()
     run = run_here if options.here else run_all
     outcomes = run(options.leg or names, options.n, options.seed)
-    print(json.dumps(outcomes) if options.here else table_of(outcomes))
+    print(json.dumps(outcomes) if options.here else format_table(outcomes))
     for line in [line for _, _, complaints in outcomes for line in complaints][:20]:
         print(line, file=sys.stderr)
     failed = any(counts.get(name) for _, counts, _ in outcomes for name in FAILURES)

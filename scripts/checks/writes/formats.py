@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 
 from scripts.checks.writes.elsewhere import run_elsewhere
-from scripts.checks.writes.places import Place, places_of, rows
+from scripts.checks.writes.places import Place, list_places, rows
 from scripts.checks.writes.properties import PROPERTIES
 from scripts.checks.writes.sessions import LEGS, start
 
@@ -48,7 +48,7 @@ def try_all(places: list[Place], only: str = "") -> Results:
     return results
 
 
-def table_of(results: Results) -> str:
+def format_table(results: Results) -> str:
     """Format results as a Markdown table of formats and properties."""
     lines = [f"| property | {' | '.join(results)} |", f"| --- |{' --- |' * len(results)}"]
     for title in PROPERTIES:
@@ -60,7 +60,9 @@ def table_of(results: Results) -> str:
 def write_for_ever(leg: str, title: str, base: str, root: str, first: str) -> None:
     """Write one version after the other until somebody ends this process; print each when it is done."""
     spark, _ = start(leg, Path(base), hive=False)
-    place = next(candidate for candidate in places_of(leg, spark, Path(base), hive=False) if candidate.title == title)
+    place = next(
+        candidate for candidate in list_places(leg, spark, Path(base), hive=False) if candidate.title == title
+    )
     if leg == "delta":  # the catalog of Sail is in the memory of a server
         spark.sql(f"CREATE TABLE {place.reference} USING delta LOCATION '{root}'")
     for version in count(int(first)):
@@ -73,7 +75,7 @@ def run_here(leg: str, only: str) -> Results:
     with tempfile.TemporaryDirectory(prefix="ndcg-spark-formats-") as folder:
         spark, server = start(leg, Path(folder))
         try:
-            return try_all(places_of(leg, spark, Path(folder)), only)
+            return try_all(list_places(leg, spark, Path(folder)), only)
         finally:
             spark.stop()
             if server is not None:
@@ -104,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
         except RuntimeError as error:
             print(error, file=sys.stderr)
             failed = True
-    print(json.dumps(results) if options.here else table_of(results))
+    print(json.dumps(results) if options.here else format_table(results))
     failed |= any(answer.startswith("NO") for answers in results.values() for answer in answers.values())
     return int(failed and not options.here)
 

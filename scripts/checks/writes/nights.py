@@ -21,7 +21,7 @@ from support.night_files import FILE, OTHER
 from support.spark_rankings import SHORT_LIVED_SETTINGS
 
 from ndcg_spark.tables.claims import HIDDEN
-from scripts.checks.writes.engines import COLUMNS, rows_of_night, slices_of, write_table
+from scripts.checks.writes.engines import COLUMNS, generate_night, read_slices, write_table
 from scripts.checks.writes.local import JOB, STEPS, Kill
 
 EARLIER, NIGHT = "2026-01-30", "2026-01-31"
@@ -55,7 +55,7 @@ def night_file(rng: random.Random, made_by_spark: Sequence[str]) -> str:
 
 def write_rankings(rng: random.Random, folder: Path, night: str) -> None:
     """Write the rankings of a night: both rankers order the same items, as their comparison needs."""
-    rows = rows_of_night(rng, RANKERS[:1])
+    rows = generate_night(rng, RANKERS[:1])
     rows += [{**row, "ranker": RANKERS[1], "score": rng.randrange(9) / 7} for row in rows if row["item_id"] != "bad"]
     write_table(folder / "rankings" / f"{night}.parquet", rows, COLUMNS)
 
@@ -153,7 +153,7 @@ class KilledNights:
     def _compare(self, unbroken: Path, killed: Path, about: str) -> None:
         """Compare tables to the bit, and whether there is a page."""
         for name in WRITTEN:
-            expected, actual = (slices_of(place / name, "*") for place in (unbroken, killed))
+            expected, actual = (read_slices(place / name, "*") for place in (unbroken, killed))
             different = sorted(
                 slice_name
                 for slice_name in expected.keys() | actual.keys()

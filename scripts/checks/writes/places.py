@@ -110,7 +110,7 @@ class Place:
 
     def provider(self) -> str:
         """Name of the format in the catalog."""
-        return _described(self.spark, self.reference)["provider"].lower()
+        return _describe_table(self.spark, self.reference)["provider"].lower()
 
     def clear(self) -> None:
         """Begin anew, without rows."""
@@ -129,10 +129,10 @@ class Place:
 
 def location(spark: SparkSession, table: str) -> Path:
     """Folder of a table."""
-    return Path(_described(spark, table)["location"].removeprefix("file:"))
+    return Path(_describe_table(spark, table)["location"].removeprefix("file:"))
 
 
-def _described(spark: SparkSession, table: str) -> dict[str, str]:
+def _describe_table(spark: SparkSession, table: str) -> dict[str, str]:
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
     return {str(row[0]).lower(): str(row[1]) for row in rows}
 
@@ -164,7 +164,7 @@ def several_nights(spark: SparkSession, value: int) -> tuple[DataFrame, Slices]:
     return frame, Slices(dataset="shop", keys=keys, columns={"night": "night", "run": "run"})
 
 
-def places_of(leg: str, spark: SparkSession, root: Path, *, hive: bool = True) -> list[Place]:
+def list_places(leg: str, spark: SparkSession, root: Path, *, hive: bool = True) -> list[Place]:
     """Return the tables of a leg; none of them exists yet."""
     if leg == "iceberg":
         return [

@@ -59,7 +59,9 @@ def refusal(call: Callable[[], Any], *words: str) -> str:
     raise PropertyError(f"nothing was refused; expected {words}")
 
 
-def ours(value: int, n: int = 3, *, night: Any = NIGHT, dataset: str = "shop", run: str = "") -> tuple[Any, ...]:
+def expect_values(
+    value: int, n: int = 3, *, night: Any = NIGHT, dataset: str = "shop", run: str = ""
+) -> tuple[Any, ...]:
     """Return the expected value of `Place.values` for a slice."""
     return (str(night), dataset, run, value, n)
 
@@ -68,7 +70,7 @@ def ours(value: int, n: int = 3, *, night: Any = NIGHT, dataset: str = "shop", r
 def first_night(place: Place) -> str:
     made = place.exists()
     place.write(rows(place.spark, 1))
-    expect(place.values(), [ours(1)], "rows")
+    expect(place.values(), [expect_values(1)], "rows")
     if place.is_folder:
         return "yes (no table)"
     provider = place.provider()
@@ -85,8 +87,13 @@ def rerun(place: Place) -> str:
     place.write(rows(place.spark, 3, night=BEFORE), shop(BEFORE))
     place.write(rows(place.spark, 4, ("b",), n=2), shop(runs=("b",)))
     place.write(rows(place.spark, 5, ("b",), n=4), shop(runs=("b",)))
-    wanted = [ours(1, run="a"), ours(5, 4, run="b"), ours(2, dataset="app", run="a"), ours(3, night=BEFORE)]
-    expect([row for row in place.values() if row != ours(1)], sorted(wanted), "rows")
+    wanted = [
+        expect_values(1, run="a"),
+        expect_values(5, 4, run="b"),
+        expect_values(2, dataset="app", run="a"),
+        expect_values(3, night=BEFORE),
+    ]
+    expect([row for row in place.values() if row != expect_values(1)], sorted(wanted), "rows")
     return "yes"
 
 
@@ -100,7 +107,7 @@ def others_stay(place: Place) -> str:
         raise PropertyError("there are no files to look at")
     place.write(rows(place.spark, 2))
     expect([place.files(folder) for folder in others], before, "files of other slices")
-    expect(sorted(place.values())[-1], ours(2), "rows")
+    expect(sorted(place.values())[-1], expect_values(2), "rows")
     return "yes"
 
 
@@ -110,7 +117,11 @@ def nights(place: Place) -> str:
         place.write(rows(place.spark, 1, night=night), shop(night))
     place.write(rows(place.spark, 7), app())
     place.write(*several_nights(place.spark, 2))
-    expect(place.values(), sorted([ours(2, night=BEFORE), ours(2), ours(7, dataset="app")]), "rows")
+    expect(
+        place.values(),
+        sorted([expect_values(2, night=BEFORE), expect_values(2), expect_values(7, dataset="app")]),
+        "rows",
+    )
     return "yes"
 
 
@@ -119,9 +130,9 @@ def emptied(place: Place) -> str:
     place.write(rows(place.spark, 1, ("a", "b")), shop(runs=("a", "b")))
     new_rows = rows(place.spark, 2, ("a",))
     refusal(lambda: place.write(new_rows, shop(runs=("a", "b"))), "no rows of run 'b'")
-    expect(place.values(), [ours(1, run="a"), ours(1, run="b")], "rows after the refusal")
+    expect(place.values(), [expect_values(1, run="a"), expect_values(1, run="b")], "rows after the refusal")
     place.write(new_rows, shop(runs=("a", "b"), empty=["b"]))
-    expect(place.values(), [ours(2, run="a")], "rows")
+    expect(place.values(), [expect_values(2, run="a")], "rows")
     return "yes"
 
 
@@ -129,7 +140,7 @@ def emptied(place: Place) -> str:
 def stray(place: Place) -> str:
     place.write(rows(place.spark, 1, ("a",)), shop(runs=("a",)))
     refusal(lambda: place.write(rows(place.spark, 2, ("a", "b")), shop(runs=("a",))), "belong to an unexpected run")
-    expect(place.values(), [ours(1, run="a")], "rows")
+    expect(place.values(), [expect_values(1, run="a")], "rows")
     return "yes"
 
 
@@ -140,11 +151,11 @@ def failing(place: Place) -> str:
     expect((place.exists(), place.values()), (is_kept, []), "after a first night that failed")
     place.write(rows(place.spark, 1))
     refusal(lambda: place.write(broken(rows(place.spark, 2))), "broken row")
-    expect(place.values(), [ours(1)], "rows")
+    expect(place.values(), [expect_values(1)], "rows")
     return "yes"
 
 
-class _Failing(SliceWrite):
+class _FailingOutput(SliceWrite):
     """Output that fails after others were swapped in."""
 
     def __init__(self, before: Callable[[], None]) -> None:
@@ -168,11 +179,11 @@ def taken_back(place: Place) -> str:
         place.write(rows(place.spark, 9), app())
 
     with closing(place.stage(rows(place.spark, 2), shop())) as staged:
-        refusal(lambda: swap_in([staged, _Failing(meanwhile)]), "no")
-    expect(seen, [ours(2)], "rows before the failure")
-    expect(place.values(), sorted([ours(1), ours(9, dataset="app")]), "rows")
+        refusal(lambda: swap_in([staged, _FailingOutput(meanwhile)]), "no")
+    expect(seen, [expect_values(2)], "rows before the failure")
+    expect(place.values(), sorted([expect_values(1), expect_values(9, dataset="app")]), "rows")
     place.write(rows(place.spark, 3))
-    expect(place.values(), sorted([ours(3), ours(9, dataset="app")]), "rows afterwards")
+    expect(place.values(), sorted([expect_values(3), expect_values(9, dataset="app")]), "rows afterwards")
     return "yes"
 
 
@@ -204,7 +215,7 @@ def rivals(place: Place) -> str:
         strange = [count for count in messages if "is being written by" not in count and "meanwhile" not in count]
         if strange or len(messages) == 2:
             raise PropertyError(f"both or strangely refused: {messages}")
-        winners = [ours(value + index, 3 + value + index) for index, end in enumerate(ended) if end is None]
+        winners = [expect_values(value + index, 3 + value + index) for index, end in enumerate(ended) if end is None]
         if place.values() not in [[count] for count in winners]:
             raise PropertyError(f"{place.values()}, not one of {winners}")
         refused += len(messages)
@@ -217,14 +228,14 @@ def late(place: Place) -> str:
     if place.reached:
         with closing(place.stage(rows(place.spark, 2), shop())):
             refusal(lambda: place.write(rows(place.spark, 3)), "is being written by process")
-        expect(place.values(), [ours(1)], "rows")
+        expect(place.values(), [expect_values(1)], "rows")
         return "yes, before it computes"
     with closing(place.stage(rows(place.spark, 2), shop())) as staged:
         claims._claimed.clear()  # as if the other one ran in another process
         place.write(rows(place.spark, 3))
         place.write(rows(place.spark, 4), app())
         refusal(lambda: swap_in([staged]), "meanwhile")
-    expect(place.values(), sorted([ours(3), ours(4, dataset="app")]), "rows")
+    expect(place.values(), sorted([expect_values(3), expect_values(4, dataset="app")]), "rows")
     return "yes, when it commits"
 
 
@@ -237,7 +248,7 @@ def beside(place: Place) -> str:
             for run in names
         ]
         expect(_together(*calls), [None] * 4, "refusals")
-        expect(place.values(), [ours(value, run=run) for run in names], "rows")
+        expect(place.values(), [expect_values(value, run=run) for run in names], "rows")
     return "yes"
 
 
@@ -257,9 +268,9 @@ def evolved(place: Place) -> str:
     expect(_countries(place), [("app", 1, ""), ("shop", 2, "de"), ("shop", 3, "")], "countries")
     expect(place.files(app()), before, "files of other slices")
     with closing(place.stage(rows(place.spark, 4, night=BEFORE), shop(BEFORE))) as staged:
-        refusal(lambda: swap_in([staged, _Failing(lambda: None)]), "no")
+        refusal(lambda: swap_in([staged, _FailingOutput(lambda: None)]), "no")
     with closing(place.stage(rows(place.spark, 4), shop())) as staged:
-        refusal(lambda: swap_in([staged, _Failing(lambda: None)]), "no")
+        refusal(lambda: swap_in([staged, _FailingOutput(lambda: None)]), "no")
     expect(_countries(place), [("app", 1, ""), ("shop", 2, "de"), ("shop", 3, "")], "countries after failures")
     return how
 
@@ -312,7 +323,9 @@ def killed(place: Place, kills: int = 3, seed: int = 1) -> str:
         values = [row for row in slices if row[1] == "shop"]
         if len(values) != 1 or values[0][3] not in known or values[0][4] != 3:
             raise PropertyError(f"after SIGKILL: {values}, not one of {known}")
-        expect([row for row in slices if row[1] == "app"], [ours(2 + number, dataset="app")], "the other slice")
+        expect(
+            [row for row in slices if row[1] == "app"], [expect_values(2 + number, dataset="app")], "the other slice"
+        )
         expect(list(place.root.glob(f"{claims.HIDDEN}/write-*")), [], "leftovers")
         place.write(rows(place.spark, 1000))
         known = 1000
@@ -382,20 +395,20 @@ def audited(place: Place) -> str:
         spark.conf.set("spark.wap.branch", "audit")
         for value in (2, 3):
             place.write(rows(spark, value))
-            expect(place.values(), [ours(value)], "rows of the branch")
-        staged = [place.stage(rows(spark, 4), shop()), _Failing(lambda: None)]
+            expect(place.values(), [expect_values(value)], "rows of the branch")
+        staged = [place.stage(rows(spark, 4), shop()), _FailingOutput(lambda: None)]
         with closing(staged[0]):
             refusal(lambda: swap_in(staged), "could not be undone")
         place.write(rows(spark, 5))
-        expect(place.values(), [ours(5)], "rows of the branch")
+        expect(place.values(), [expect_values(5)], "rows of the branch")
         spark.conf.unset("spark.wap.branch")
-        expect(place.values(), [ours(1)], "rows of main")
+        expect(place.values(), [expect_values(1)], "rows of main")
         spark.conf.set("spark.wap.id", "night")
         refusal(lambda: place.write(rows(spark, 6)), "spark.wap.id", "spark.wap.branch")
     finally:
         spark.conf.unset("spark.wap.branch")
         spark.conf.unset("spark.wap.id")
-    expect(place.values(), [ours(1)], "rows of main")
+    expect(place.values(), [expect_values(1)], "rows of main")
     return "yes; a staged id is refused"
 
 
