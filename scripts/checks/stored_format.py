@@ -204,7 +204,7 @@ def digests(spark: Any, _: Path) -> dict[str, Any]:
             for options_of_case in EVALUATIONS
         },
         "comparisons": {
-            _format_json(options_of_case): comparison_settings(queries, runs=["a", "b"], **options_of_case).digest
+            _format_json(options_of_case): build_settings(queries, runs=["a", "b"], **options_of_case).digest
             for options_of_case in COMPARISONS
         },
         "retrieval": {
