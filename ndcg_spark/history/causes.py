@@ -43,7 +43,7 @@ class Cause:
         return f"{begin}{name if len(name) <= room else f'{name[: room - 1]}…'}{what}{rest}"
 
 
-def causes_of(flags: Sequence[Flag]) -> list[Cause]:
+def group_by_cause(flags: Sequence[Flag]) -> list[Cause]:
     """Put flags together that have one cause; those of the farthest flags come first, as in `flags`.
 
     Taken together are flags of a night and run that go the same way: worse, better, missing, or recovered. The cause

@@ -18,7 +18,7 @@ from ndcg_spark.core.columns import computed_micros, has_column, micros_to_datet
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.history import frames
-from ndcg_spark.history.causes import causes_of
+from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.history.settings import (
     COMPANIONS,
     FlagJobSettings,
@@ -284,7 +284,7 @@ class FlagChanges(Work[FlagJobSettings]):
         yield f"{nights} {facts['to']}: {counts}"
         if facts["missing_nights"]:
             yield f"nights without a row: {labels.join_names(facts['missing_nights'])}"
-        for cause in causes_of([*facts["flags"], *facts["recovered"]]):
+        for cause in group_by_cause([*facts["flags"], *facts["recovered"]]):
             yield cause.line
             if self.settings.verbose:
                 yield from (f"  {row['status']}: {row['rule']}" for row in (cause.first, *cause.others))

@@ -1,6 +1,6 @@
-"""Nights: jobs that run one after another, as a file lists them.
+"""Nights: the jobs listed in a file, run one after another.
 
-`steps` reads the file into requests of jobs, `work` runs them in one session, `results` says how each ended.
+`steps` reads the file into job requests, `work` runs them in one session, `results` holds how each ended.
 """
 
 from __future__ import annotations

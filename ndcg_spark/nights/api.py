@@ -1,4 +1,4 @@
-"""A night from Python: all steps of a file."""
+"""Python interface: run the steps of a night."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import date, datetime, timezone
 from ndcg_spark.jobs.logs import CommandLog
 from ndcg_spark.nights.results import StepResult
 from ndcg_spark.nights.steps import read_night
-from ndcg_spark.nights.work import NightRun, session_of
+from ndcg_spark.nights.work import NightRun, open_shared_session
 
 
 def nightly(
@@ -20,42 +20,42 @@ def nightly(
     start: str | None = None,
     resume: bool = False,
 ) -> list[StepResult]:
-    """Run the steps of a night, which a file lists, one after another. Runs the actions of all of them.
+    """Run the steps of a night, listed in a file, one after another. Spark actions: those of every step.
 
-    All steps are checked before the first one runs. A step that is refused or fails stops the steps that read its
-    tables, and no others. Each prints what its command prints; an active session of Spark is used.
+    All steps are checked before the first one runs. If a step is refused or fails, only the steps that read its
+    tables are skipped. Each step prints the output of its command. An active Spark session is used.
 
     Parameters
     ----------
     config : str
         TOML file with a table `[[step]]` for each step: its `command`, and options of that command. `{run_date}` in
-        a text is the night.
+        a string is replaced by the night.
     night : date, optional
-        Night under which results are stored; today in UTC if it is None.
+        Night under which results are stored; default: today in UTC.
     dataset : str, optional
-        Data set under which results are stored; that of the file, or else of its first step, if it is None.
+        Data set under which results are stored; default: the data set of the file, or else of its first step.
     only : sequence of str
-        Names of the steps to run; all if it is empty.
+        Names of the steps to run; default: all.
     start : str, optional
-        Step that is run first; those before it are not run.
+        First step to run; earlier steps are skipped.
     resume : bool
-        Do not run steps again that ended well for this night with the same options, version and inputs. Needs a run
-        log.
+        Skip steps that succeeded for this night with the same options, version and inputs. Requires a run log.
 
     Returns
     -------
     list of StepResult
-        How each step ended.
+        Status of each step.
 
     Raises
     ------
     InvalidParameterError
-        For a file that cannot be read, or an option that is wrong; nothing was run.
+        If the file cannot be read or an option is wrong; nothing was run.
     OutputRefusedError
-        If somebody else runs this night of the data set.
+        If another process runs this night of the data set.
     """
-    found = read_night(config, night or datetime.now(timezone.utc).date(), dataset=dataset)
-    run = NightRun(found, found.chosen([only] if isinstance(only, str) else only, start), CommandLog(), "nightly")
-    with session_of([run]) as spark:
+    plan = read_night(config, night or datetime.now(timezone.utc).date(), dataset=dataset)
+    steps = plan.select_steps([only] if isinstance(only, str) else only, start)
+    run = NightRun(plan, steps, CommandLog(), "nightly")
+    with open_shared_session([run]) as spark:
         run.run(spark, resume=resume)
     return run.results

@@ -1,4 +1,4 @@
-"""The command that runs the steps of a night."""
+"""Commands `nightly` (run the steps of a night) and `init` (write a file for it)."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ if TYPE_CHECKING:
     from ndcg_spark.core.schemas import TableInfo
 
 _ABOUT = """
-    Run the steps of a night, which a file lists, one after another.
+    Run the steps of a night, listed in a file, one after another.
 
-    A step is a table [[step]] of the file: its command, and options of that command. Options outside of steps hold
-    for all of them. A step reads what an earlier step has written unless it names another table. {run_date} in the
-    file is the night, and {run_date-7} the day a week before it. All steps are checked before the first one runs. A
-    step that is refused stops the steps that read its tables, and no others.
+    A step is a table [[step]] of the file: its command, and options of that command. Options outside of steps apply
+    to all steps. A step reads the tables that earlier steps wrote unless it names another table. {run_date} in the
+    file is the night, {run_date-7} the day a week before it. All steps are checked before the first one runs. If a
+    step is refused, only the steps that read its tables are skipped.
 
-    Exit codes, the first that a step ended with: 130 interrupted, 143 terminated, 1 a crash, 2 refused, 3 a gate was
-    not met or a night flagged, 0 done.
+    Exit codes, the first of this list that applies: 130 interrupted, 143 terminated, 1 a crash, 2 refused, 3 a gate
+    was not met or a night flagged, 0 done.
     """
 _GROUPS = {
     "Night": [
         click.Option(["--config"], required=True, metavar="FILE", help="TOML file of the steps."),
         click.Option(["--run-date"], metavar="YYYY-MM-DD", help="Night under which results are stored.  [default: "
                      "today, UTC]"),
-        click.Option(["--backfill"], metavar="FIRST..LAST", help="Nights to run, one after another, instead of one."),
-        click.Option(["--dataset"], metavar="NAME", help="Data set under which results are stored.  [default: that "
-                     "of the file, else of the first step]"),
+        click.Option(["--backfill"], metavar="FIRST..LAST", help="Run all these nights, one after another."),
+        click.Option(["--dataset"], metavar="NAME", help="Data set under which results are stored.  [default: the "
+                     "data set of the file, or else of the first step]"),
     ],
     "Steps": [
-        click.Option(["--only"], multiple=True, metavar="STEP", help="Run this step alone; may be repeated."),
-        click.Option(["--from", "first"], metavar="STEP", help="Run this step and those after it."),
-        click.Option(["--resume"], is_flag=True, help="Do not run steps that have ended well for this night with the "
-                     "same options, version and inputs; the run log tells."),
-        click.Option(["--stale"], is_flag=True, help="Run only steps whose results are older than what they were "
-                     "made of, as after an earlier night was run again, and those that read them."),
+        click.Option(["--only"], multiple=True, metavar="STEP", help="Run only this step; may be repeated."),
+        click.Option(["--from", "first"], metavar="STEP", help="Run this step and the later ones."),
+        click.Option(["--resume"], is_flag=True, help="Skip steps that succeeded for this night with the same "
+                     "options, version and inputs, according to the run log."),
+        click.Option(["--stale"], is_flag=True, help="Run only steps whose results are older than their inputs, for "
+                     "example after an earlier night was run again, and the steps that read them."),
         click.Option(["--plan"], is_flag=True, help="Print what each step reads and writes, and run nothing."),
     ],
     "Operations": [
-        click.Option(["--message"], metavar="FILE", help="File to write what the night says: text; a "
-                     "file of the same name that ends with .json has it as JSON."),
+        click.Option(["--message"], metavar="FILE", help="File for the summary of the night, as text. "
+                     "A file of the same name with the ending .json has it as JSON."),
         click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; may be "
                      "repeated."),
         log_format_option(),
@@ -59,65 +59,65 @@ _GROUPS = {
 }  # fmt: skip
 
 
-def _nights(run_date: str | None, backfill: str | None) -> list[date]:
+def _list_nights(run_date: str | None, backfill: str | None) -> list[date]:
     if backfill is None:
         return [parse_run_date(run_date)]
     if run_date is not None:
-        raise InvalidParameterError("--backfill names the nights; leave --run-date out.")
+        raise InvalidParameterError("--backfill sets the nights; remove --run-date.")
     days = [parse_date("--backfill", text) for text in backfill.split("..")]
     first, last = days[0], days[-1]
     if len(days) != 2 or first is None or last is None or first > last:
-        raise InvalidParameterError(f"--backfill must be as 2026-01-01..2026-01-31; got {backfill!r}.")
+        raise InvalidParameterError(f"--backfill must look like 2026-01-01..2026-01-31; got {backfill!r}.")
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
 
 @click.command("nightly", cls=GroupedCommand, groups=_GROUPS, help=_ABOUT, short_help="All steps of a night.")
 @click.pass_obj
-def nightly(logs: CommandLog | None, /, **given: Any) -> int:
+def nightly(logs: CommandLog | None, /, **params: Any) -> int:
     """Run one night, or several one after another; a refused night does not stop the others."""
-    days = _nights(given["run_date"], given["backfill"])
-    more = {name: given[name] for name in ("dataset", "conf", "log_format")}
-    nights = [read_night(given["config"], day, **more) for day in days]
-    chosen = [one.chosen(given["only"], given["first"]) for one in nights]
-    if given["message"]:
-        check_file("--message", given["message"])
-    if given["plan"]:
-        click.echo("\n".join(line for one in nights for line in one.lines()))
+    days = _list_nights(params["run_date"], params["backfill"])
+    overrides = {option: params[option] for option in ("dataset", "conf", "log_format")}
+    nights = [read_night(params["config"], day, **overrides) for day in days]
+    selections = [night.select_steps(params["only"], params["first"]) for night in nights]
+    if params["message"]:
+        check_file("--message", params["message"])
+    if params["plan"]:
+        click.echo("\n".join(line for night in nights for line in night.lines()))
         return DONE
     with name_missing_packages():
         from ndcg_spark.nights.message import write_message
-        from ndcg_spark.nights.work import NightRun, session_of, stale_lines
+        from ndcg_spark.nights.work import NightRun, open_shared_session, report_stale
     prog = "ndcg-spark nightly"
-    each = zip(nights, chosen, strict=True)
     is_brief = len(nights) > 1
     runs = [
-        NightRun(one, its, logs or CommandLog(), f"{prog} {one.run_date}", is_brief=is_brief) for one, its in each
+        NightRun(night, steps, logs or CommandLog(), f"{prog} {night.run_date}", is_brief=is_brief)
+        for night, steps in zip(nights, selections, strict=True)
     ]
     codes = []
-    with session_of(runs) as spark:
+    with open_shared_session(runs) as spark:
         for run in runs:
             try:
-                codes.append(run.run(spark, resume=given["resume"], stale=given["stale"]))
+                codes.append(run.run(spark, resume=params["resume"], stale=params["stale"]))
             except NdcgSparkError as error:
                 if len(nights) == 1:
                     raise
                 codes.append(report_error(error, run.logs, run.prog))
             finally:
-                if given["message"]:  # that of another night would be taken for this one's
-                    write_message(run.message, given["message"])
-        for line in stale_lines(spark, runs, given["config"]):
+                if params["message"]:  # also after a refusal: an old file would look like the summary of this night
+                    write_message(run.message, params["message"])
+        for line in report_stale(spark, runs, params["config"]):
             click.echo(line)
     return choose_exit_code(codes)
 
 
-def _info(reference: str, kind: str | None, label: str) -> TableInfo:
-    """Columns of a table; Spark reads them where only it can."""
+def _read_info(reference: str, kind: str | None, label: str) -> TableInfo:
+    """Read the columns of a table, with Spark only if Arrow cannot."""
     from ndcg_spark.sources.local import open_local
 
-    found = open_local(reference, kind, label=label)
-    if not isinstance(found, str):
-        return found.info
-    with name_missing_packages(found):
+    table_or_reason = open_local(reference, kind, label=label)
+    if not isinstance(table_or_reason, str):
+        return table_or_reason.info
+    with name_missing_packages(table_or_reason):
         from ndcg_spark.core.columns import describe_table
         from ndcg_spark.jobs.session import open_session
         from ndcg_spark.sources.formats import open_table
@@ -128,8 +128,8 @@ def _info(reference: str, kind: str | None, label: str) -> TableInfo:
 _INIT = """
     Write a file for `ndcg-spark nightly` from the columns of a table.
 
-    The columns are chosen by their names and types; a comment says why. No row is read. The file has the means, a
-    comparison where there are several rankers, flags and a page.
+    Columns are chosen by name and type; a comment in the file says why. No row is read. The steps are the means, a
+    comparison if there are several rankers, flags and a page.
     """
 
 
@@ -139,8 +139,8 @@ _INIT = """
 @click.option("--input-format", metavar="F", help="Format of that table.  [default: guessed from the reference]")
 @click.option("--judgments", metavar="REF", help="Table with the relevances, if the input has none.")
 @click.option("--judgments-format", metavar="F", help="Format of that table.")
-@click.option("--output", default="night.toml", show_default=True, metavar="FILE", help="File to write, which must "
-              "not be there yet.")  # fmt: skip
+@click.option("--output", default="night.toml", show_default=True, metavar="FILE", help="File to write; it must "
+              "not exist yet.")  # fmt: skip
 @click.option("--dataset", metavar="NAME", help="Data set under which results are stored.  [default: last part of "
               "the input that is not a date]")  # fmt: skip
 def init(
@@ -151,18 +151,19 @@ def init(
     output: str,
     dataset: str | None,
 ) -> int:
-    """Choose columns, and write the file."""
+    """Choose the columns and write the file."""
     if Path(output).exists():
-        raise InvalidParameterError(f"--output {output!r} is there; remove it, or name another file.")
+        raise InvalidParameterError(f"--output {output!r} already exists; remove it, or name another file.")
     check_file("--output", output)
     with name_missing_packages():
-        from ndcg_spark.nights.guess import night_file, with_run_date
-    info = _info(reference, input_format, "input")
-    judged = (judgments, _info(judgments, judgments_format, "judgments table")) if judgments else None
+        from ndcg_spark.nights.guess import insert_run_date, write_night_file
+    info = _read_info(reference, input_format, "input")
+    judged = (judgments, _read_info(judgments, judgments_format, "judgments table")) if judgments else None
     source = Source(reference=reference, kind=input_format, options={})
     formats = {"input": input_format, "judgments": judgments_format}
-    text = night_file(reference, info, judged, choose_dataset(dataset, source, is_stored=True), formats)
+    text = write_night_file(reference, info, judged, choose_dataset(dataset, source, is_stored=True), formats)
     Path(output).write_text(text, encoding="utf-8")
-    night = f" --run-date {of_night}" if (of_night := with_run_date(reference)[1]) else ""
-    click.echo(f"{output}: look at the columns, then run: ndcg-spark nightly --config {shlex.quote(output)}{night}")
+    _, run_date = insert_run_date(reference)
+    night = f" --run-date {run_date}" if run_date else ""
+    click.echo(f"{output}: check the columns, then run: ndcg-spark nightly --config {shlex.quote(output)}{night}")
     return DONE

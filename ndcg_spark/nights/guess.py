@@ -1,4 +1,4 @@
-"""A file of a night for a table, from the names and types of its columns. Loads no Spark."""
+"""Write a file for `nightly` from the names and types of a table's columns. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = {
     "y_true qrel clicked is_relevant relevant",
     "run": "run ranker model model_name system variant algorithm run_id run_name tag arm",
 }
-"""Names of columns as people have them, the usual ones first."""
+"""Common column names, the most common first."""
 SEGMENTS = (
     "country market region locale language lang device platform os segment category query_type query_class vertical "
     "site store tier new_user user_type intent"
@@ -32,17 +32,17 @@ SEGMENTS = (
 RANKED = "ranked items recommended recommendations recs retrieved results predictions prediction candidates top_items"
 RELEVANT = "relevant relevant_items truth ground_truth actual positives labels clicked purchased qrels"
 JUDGED_LISTS = "relevances relevance rels rel labels grades gains"
-WHAT = {
+REASONS = {
     "query": "who or what is ranked for",
     "item": "what is ranked",
     "score": "the higher, the earlier in the list",
-    "rank": "the place in the list, from 1",
+    "rank": "the position in the list, from 1",
     "relevance": "how good an item is for the query",
-    "run": "the rankers, which are compared",
+    "run": "the rankers to compare",
     "ranked": "items in the order of the list",
     "relevant": "the items that are relevant",
 }
-KINDS = {
+TYPES = {
     "query": "id", "item": "id", "run": "id", "score": "number", "rank": "number", "relevance": "number",
     "ranked": "list", "relevant": "list",
 }  # fmt: skip
@@ -53,167 +53,169 @@ _DATE = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A column that was chosen for an option, and why."""
+    """The column chosen for an option, and the reason."""
 
     option: str
     column: str
     why: str
 
 
-def plain(name: str) -> str:
-    """Spell a name as NAMES do: `queryID` and `Query Id` are `query_id`."""
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return re.sub(r"[^a-z0-9]+", "_", apart.lower()).strip("_")
+def normalize_name(column: str) -> str:
+    """Return a column name in snake case: `queryID` and `Query Id` become `query_id`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column)
+    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
 
 
-def is_kind(kind: pa.DataType, wanted: str, *, is_text: bool) -> bool:
-    """Check the type of a column; text of a csv file may be a number."""
-    if wanted == "list":
-        return bool(pa.types.is_list(kind) or pa.types.is_map(kind))
-    if pa.types.is_nested(kind):
+def is_of_type(arrow_type: pa.DataType, expected: str, *, is_text: bool) -> bool:
+    """Return whether a column has the expected type; with `is_text` (csv), any column may hold numbers."""
+    if expected == "list":
+        return bool(pa.types.is_list(arrow_type) or pa.types.is_map(arrow_type))
+    if pa.types.is_nested(arrow_type):
         return False
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    return bool(wanted == "id" or numeric or pa.types.is_boolean(kind) or is_text)
+    numeric = pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type) or pa.types.is_decimal(arrow_type)
+    return bool(expected == "id" or numeric or pa.types.is_boolean(arrow_type) or is_text)
 
 
-def choose(info: TableInfo, option: str, names: str, taken: Sequence[str] = ()) -> Choice | None:
-    """Choose the column whose name is the most usual for an option."""
-    by_name = {plain(name): name for name in reversed(info.names) if name not in taken}
-    for usual in names.split():
-        column = by_name.get(usual)
-        if column is not None and is_kind(info.type_of(column), KINDS[option], is_text=info.is_text):
-            return Choice(option, column, WHAT[option])
+def choose_column(info: TableInfo, option: str, names: str, used: Sequence[str] = ()) -> Choice | None:
+    """Choose the column with the most common name for an option; None if no column has any of the names."""
+    by_name = {normalize_name(column): column for column in reversed(info.names) if column not in used}
+    for common_name in names.split():
+        column = by_name.get(common_name)
+        if column is not None and is_of_type(info.type_of(column), TYPES[option], is_text=info.is_text):
+            return Choice(option, column, REASONS[option])
     return None
 
 
-def choices_of(info: TableInfo, judgments: TableInfo | None) -> list[Choice]:
-    """Choose the columns of a table in any of the forms of inputs; refuse a table that has none of them."""
-    ranked = choose(info, "ranked", RANKED)
+def choose_columns(info: TableInfo, judgments: TableInfo | None) -> list[Choice]:
+    """Choose the columns of a table in any of the input forms; refuse a table in none of them."""
+    ranked = choose_column(info, "ranked", RANKED)
     if ranked is not None:
-        return _of_lists(info, judgments, ranked)
-    arrays = choose(info, "ranked", JUDGED_LISTS)
+        return _choose_list_columns(info, judgments, ranked)
+    arrays = choose_column(info, "ranked", JUDGED_LISTS)
     if arrays is not None:
-        query = choose(info, "query", NAMES["query"])
-        chosen = [Choice("relevance", arrays.column, "relevances in the order of the list")]
-        return [*([query] if query else []), *chosen, *_run(info)]
+        query = choose_column(info, "query", NAMES["query"])
+        relevances = [Choice("relevance", arrays.column, "relevances in the order of the list")]
+        return [*([query] if query else []), *relevances, *_choose_run(info)]
     judged = info if judgments is None else judgments
-    query = _needed(info, "query", NAMES["query"])
-    item = _needed(info, "item", NAMES["item"])
-    score = choose(info, "score", NAMES["score"])
-    order = score or choose(info, "rank", NAMES["rank"])
+    query = _require_column(info, "query", NAMES["query"])
+    item = _require_column(info, "item", NAMES["item"])
+    score = choose_column(info, "score", NAMES["score"])
+    order = score or choose_column(info, "rank", NAMES["rank"])
     if order is None:
-        raise InputRefusedError(_no_column(info, "score or rank", f"{NAMES['score']} {NAMES['rank']}"))
-    relevance = choose(judged, "relevance", NAMES["relevance"], taken=[order.column])
+        raise InputRefusedError(_describe_missing(info, "score or rank", f"{NAMES['score']} {NAMES['rank']}"))
+    relevance = choose_column(judged, "relevance", NAMES["relevance"], used=[order.column])
     if relevance is None:
-        more = "; name the table that has it by --judgments" if judgments is None else ""
-        raise InputRefusedError(_no_column(judged, "relevance", NAMES["relevance"]) + more)
-    return [query, item, order, relevance, *_run(info)]
+        hint = "; name the table that has it with --judgments" if judgments is None else ""
+        raise InputRefusedError(_describe_missing(judged, "relevance", NAMES["relevance"]) + hint)
+    return [query, item, order, relevance, *_choose_run(info)]
 
 
-def _of_lists(info: TableInfo, judgments: TableInfo | None, ranked: Choice) -> list[Choice]:
-    query = choose(info, "query", NAMES["query"])
-    relevant = choose(judgments or info, "relevant", RELEVANT, taken=[ranked.column])
+def _choose_list_columns(info: TableInfo, judgments: TableInfo | None, ranked: Choice) -> list[Choice]:
+    query = choose_column(info, "query", NAMES["query"])
+    relevant = choose_column(judgments or info, "relevant", RELEVANT, used=[ranked.column])
     if relevant is None:
-        raise InputRefusedError(_no_column(judgments or info, "relevant items", RELEVANT))
+        raise InputRefusedError(_describe_missing(judgments or info, "relevant items", RELEVANT))
     return [*([query] if query else []), ranked, relevant]
 
 
-def _run(info: TableInfo) -> list[Choice]:
-    run = choose(info, "run", NAMES["run"])
+def _choose_run(info: TableInfo) -> list[Choice]:
+    run = choose_column(info, "run", NAMES["run"])
     return [run] if run else []
 
 
-def _needed(info: TableInfo, option: str, names: str) -> Choice:
-    found = choose(info, option, names)
-    if found is None:
-        raise InputRefusedError(_no_column(info, option, names))
-    return found
+def _require_column(info: TableInfo, option: str, names: str) -> Choice:
+    choice = choose_column(info, option, names)
+    if choice is None:
+        raise InputRefusedError(_describe_missing(info, option, names))
+    return choice
 
 
-def _no_column(info: TableInfo, option: str, names: str) -> str:
+def _describe_missing(info: TableInfo, option: str, names: str) -> str:
     return (
-        f"no column of the {info.label} ({', '.join(info.names)}) is named as one for the {option} would be, such as "
+        f"no column of the {info.label} ({', '.join(info.names)}) has a usual name for the {option}, such as "
         f"{', '.join(names.split()[:4])}"
     )
 
 
-def segments_of(info: TableInfo, taken: Sequence[str]) -> list[str]:
-    """Choose columns of text whose names are those of segments."""
+def choose_segments(info: TableInfo, used: Sequence[str]) -> list[str]:
+    """Choose the columns with common names of segments."""
     return [
-        name
-        for name in info.names
-        if name not in taken and plain(name) in SEGMENTS.split() and not pa.types.is_nested(info.type_of(name))
+        column
+        for column in info.names
+        if column not in used
+        and normalize_name(column) in SEGMENTS.split()
+        and not pa.types.is_nested(info.type_of(column))
     ]
 
 
-def night_file(
+def write_night_file(
     reference: str,
     info: TableInfo,
     judgments: tuple[str, TableInfo] | None,
     dataset: str,
     formats: Mapping[str, str | None],
 ) -> str:
-    """Write the file of a night for a table; `formats` are those of tables whose format was named."""
-    return "\n".join(_lines(reference, info, judgments, dataset, formats)) + "\n"
+    """Return the text of a file for `nightly`; `formats` holds the formats that the user named, else None."""
+    return "\n".join(_write_lines(reference, info, judgments, dataset, formats)) + "\n"
 
 
-def with_run_date(reference: str) -> tuple[str, str]:
-    """Put {run_date} in the place of the date in a reference; return the date, too, empty if it has none or several.
+def insert_run_date(reference: str) -> tuple[str, str]:
+    """Replace the date in a reference with {run_date}; also return the date, empty unless there is exactly one.
 
-    >>> with_run_date("rankings/2026-01-31")
+    >>> insert_run_date("rankings/2026-01-31")
     ('rankings/{run_date}', '2026-01-31')
     """
     dates = set(_DATE.findall(reference))
     return (reference, "") if len(dates) != 1 else (_DATE.sub("{run_date}", reference), dates.pop())
 
 
-def _line(choice: Choice) -> str:
-    """A key of the file, and why the column was chosen."""
-    usual = {"query": "query_id", "item": "item_id", "score": "score", "relevance": "relevance"}
+def _write_line(choice: Choice) -> str:
+    """Return the line of the file that sets a column, with the reason as its comment."""
+    defaults = {"query": "query_id", "item": "item_id", "score": "score", "relevance": "relevance"}
     key = f"{choice.option}-col{'s' if choice.option == 'ranked' else ''}"
-    note = f"by its name: {choice.why}{'; the default' if usual.get(choice.option) == choice.column else ''}"
+    note = f"by its name: {choice.why}{'; the default' if defaults.get(choice.option) == choice.column else ''}"
     return f"{key} = {json.dumps(choice.column, ensure_ascii=False)}  # {note}"
 
 
-def _lines(
+def _write_lines(
     reference: str,
     info: TableInfo,
     judgments: tuple[str, TableInfo] | None,
     dataset: str,
     formats: Mapping[str, str | None],
 ) -> Iterator[str]:
-    chosen = choices_of(info, judgments[1] if judgments else None)
-    segments = segments_of(info, [one.column for one in chosen])
+    choices = choose_columns(info, judgments[1] if judgments else None)
+    segments = choose_segments(info, [choice.column for choice in choices])
     yield f"# ndcg-spark nightly --config FILE: a night of {reference}."
-    dated, night = with_run_date(reference)
+    dated, night = insert_run_date(reference)
     yield (
-        f"# {{run_date}} is the night, as {night}."
+        f"# {{run_date}} is the night, for example {night}."
         if night
-        else "# Where the input of each night is another one, put {run_date} in the place of its date."
+        else "# If each night has its own input, write {run_date} in place of the date."
     )
     yield f"dataset = {json.dumps(dataset, ensure_ascii=False)}"
     yield 'run-log = "./run_log"'
-    yield from (_line(one) for one in chosen if one.option == "query")  # of every step that reads queries
+    yield from (_write_line(choice) for choice in choices if choice.option == "query")  # every step needs it
     yield ""
     yield "[[step]]"
     yield 'command = "mean-ndcg"'
     yield f"input = {json.dumps(dated, ensure_ascii=False)}"
     if judgments:
         yield f"judgments = {json.dumps(judgments[0], ensure_ascii=False)}"
-    for name, kind in formats.items():
-        if kind is not None:
-            yield f"{name}-format = {json.dumps(kind)}"
-    yield from (_line(one) for one in chosen if one.option != "query")
+    for table, table_format in formats.items():
+        if table_format is not None:
+            yield f"{table}-format = {json.dumps(table_format)}"
+    yield from (_write_line(choice) for choice in choices if choice.option != "query")
     if segments:
-        yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # means of each value of these, too"
-    yield '# gate = ["ndcg@10>=0.4"]  # a mean that is lower ends with exit code 3'
+        yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # also a mean for each of their values"
+    yield '# gate = ["ndcg@10>=0.4"]  # exit code 3 if the mean is lower'
     yield 'output = "./metrics"'
     yield 'per-query-output = "./queries"'
-    if any(one.option == "run" for one in chosen):
+    if any(choice.option == "run" for choice in choices):
         yield ""
         yield "[[step]]"
         yield 'command = "compare-runs"'
-        yield '# baseline = "..."  # one of the rankers; without it, each pair is compared'
+        yield '# baseline = "..."  # one of the rankers; by default, each pair is compared'
         yield 'output = "./comparisons"'
     for command, output in (("flag-changes", "./flags"), ("report", "night-{run_date}.html")):
         yield ""
@@ -221,5 +223,5 @@ def _lines(
         yield f'command = "{command}"'
         yield f'output = "{output}"'
         if command == "flag-changes":
-            yield "# fail-on-flag = true  # a flagged night ends with exit code 3"
+            yield "# fail-on-flag = true  # exit code 3 if the night is flagged"
     yield 'index = "index.html"  # all nights, with links to their pages'

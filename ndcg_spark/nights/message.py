@@ -1,4 +1,4 @@
-"""What a night says to people when it ends, in a few lines."""
+"""The summary of a night: a few lines for people, printed when the night ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ndcg_spark.errors import escape_json, escape_unprintable
-from ndcg_spark.history.causes import causes_of
+from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.jobs.printing import format_gate
 from ndcg_spark.nights.results import NOT_RUN, StepResult
 from ndcg_spark.nights.steps import Night
@@ -16,21 +16,23 @@ from ndcg_spark.nights.steps import Night
 MAX_LINES = 10
 
 
-def message_of(night: Night, results: Sequence[StepResult], code: int, refusal: str | None = None) -> dict[str, Any]:
-    """Build what a night says, as JSON has it: verdict (`good` or `bad`), exit code, lines, and the page.
+def build_night_message(
+    night: Night, results: Sequence[StepResult], code: int, refusal: str | None = None
+) -> dict[str, Any]:
+    """Build the summary as JSON: verdict (`good` or `bad`), exit code, lines, and the page.
 
-    The report says most of it; steps that were not done come first. `refusal` says why the whole night did not run.
+    Failed steps come first, then the lines of the report. `refusal` is the reason why the whole night did not run.
     """
-    lost = [one for one in results if not one.is_usable and (one.exit_code or one.status != NOT_RUN)]
-    found = next((one for one in reversed(results) if "message" in one.facts), None)
-    said = {} if found is None else found.facts["message"]
-    page = None if found is None else found.writes.get("page")
+    failed = [result for result in results if not result.is_usable and (result.exit_code or result.status != NOT_RUN)]
+    report = next((result for result in reversed(results) if "message" in result.facts), None)
+    summary = {} if report is None else report.facts["message"]
+    page = None if report is None else report.writes.get("page")
     lines = [] if refusal is None else [f"refused: {refusal}"]
-    lines += [f"{one.step}: {one.status}{': ' if one.message else ''}{one.message}" for one in lost]
-    lines += [said["headline"], *said["lines"]] if said else list(_lines_of_steps(results))
-    of_night = f"night {night.run_date} of {night.dataset or 'one data set'}"
-    lines = [f"{of_night}:", *lines[: MAX_LINES - 2]] if lines else [f"{of_night}: done"]
-    is_bad = said["verdict"] == "bad" if said else any(one.is_flagged for one in results)
+    lines += [f"{result.step}: {result.status}{': ' if result.message else ''}{result.message}" for result in failed]
+    lines += [summary["headline"], *summary["lines"]] if summary else list(_summarize_steps(results))
+    title = f"night {night.run_date} of {night.dataset or 'one data set'}"
+    lines = [f"{title}:", *lines[: MAX_LINES - 2]] if lines else [f"{title}: done"]
+    is_bad = summary["verdict"] == "bad" if summary else any(result.is_flagged for result in results)
     return {
         "run_date": night.run_date.isoformat(),
         "dataset": night.dataset,
@@ -41,15 +43,15 @@ def message_of(night: Night, results: Sequence[StepResult], code: int, refusal: 
     }
 
 
-def _lines_of_steps(results: Sequence[StepResult]) -> Iterator[str]:
-    """Gates that were missed, and flags: what steps say where no report does."""
-    for one in results:
-        yield from (format_gate(gate) for gate in one.facts.get("gates", ()) if not gate["met"])
-        yield from (cause.line for cause in causes_of(one.facts.get("flags", ())))
+def _summarize_steps(results: Sequence[StepResult]) -> Iterator[str]:
+    """Yield lines for missed gates and flags; used without a report."""
+    for result in results:
+        yield from (format_gate(gate) for gate in result.facts.get("gates", ()) if not gate["met"])
+        yield from (cause.line for cause in group_by_cause(result.facts.get("flags", ())))
 
 
 def write_message(message: dict[str, Any], path: str) -> None:
-    """Write a message as text, and as JSON in a file of the same name that ends with .json."""
+    """Write a message as text, and as JSON to a file of the same name with the ending .json."""
     Path(path).write_text("\n".join(message["lines"]) + "\n", encoding="utf-8")
     text = escape_json(json.dumps(message, ensure_ascii=False))
     Path(path).with_suffix(".json").write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How the steps of a night ended."""
+"""Results of the steps of a night."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ NOT_RUN: Final = "not_run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """How a step of a night ended.
+    """Result of one step of a night.
 
     Parameters
     ----------
     step : str
         Name of the step.
     status : str
-        As in the run log (`succeeded`, `gate_not_met`, `refused`, `failed`, `interrupted`), or `flagged`, as
-        something was flagged; `succeeded_before`, as by `resume`; `not_run`, as a step that it needs was not done, or
-        nothing was flagged.
+        As in the run log (`succeeded`, `flagged`, `gate_not_met`, `refused`, `failed`, `interrupted`), or
+        `succeeded_before` (skipped by `resume`), or `not_run` (a step that it needs failed, or it is a step for
+        flagged nights and nothing was flagged).
     exit_code : int, optional
-        As of the command alone; None if it was not run.
+        Exit code of the command; None if it was not run.
     seconds : float
-        Time that it took.
+        Run time.
     message : str
-        Why it was refused, failed, or was not run; else empty.
+        Reason why the step was refused, failed or was not run; otherwise empty.
     writes : mapping of str to str
-        Places of its tables and pages, by what they hold.
+        Paths of its tables and pages, by what they hold.
     facts : mapping
-        What the command writes as JSON.
+        JSON output of the command.
     status_before : str
-        Of a step that succeeded before: its status in the run log; else empty.
+        Earlier status in the run log if the status is `succeeded_before`; otherwise empty.
     """
 
     step: str
@@ -50,18 +50,18 @@ class StepResult:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether it flagged something or missed a gate, in this run or before."""
+        """True if the step flagged something or missed a gate, in this run or an earlier one."""
         return not {self.status, self.status_before}.isdisjoint((FLAGGED, GATE_NOT_MET))
 
     @property
     def is_usable(self) -> bool:
-        """Whether its tables are those of the night."""
+        """True if the tables of the step are complete for this night."""
         return self.status in (*ENDED_WELL, BEFORE)
 
     @property
     def line(self) -> str:
-        """What is printed at the end of a night."""
-        written = ", ".join(f"{what} to {place}" for what, place in self.writes.items()) if self.is_usable else ""
-        took = "" if self.exit_code is None or self.status == BEFORE else f" after {self.seconds:.1f} s"
-        about = written if self.exit_code else self.message or written  # the message of the night has the others
-        return escape_unprintable(f"{self.step}: {self.status.replace('_', ' ')}{took}{': ' if about else ''}{about}")
+        """Line of the step that is printed at the end of a night."""
+        outputs = ", ".join(f"{content} to {path}" for content, path in self.writes.items()) if self.is_usable else ""
+        time = "" if self.exit_code is None or self.status == BEFORE else f" after {self.seconds:.1f} s"
+        details = outputs if self.exit_code else self.message or outputs  # the summary of the night repeats failures
+        return escape_unprintable(f"{self.step}: {self.status.replace('_', ' ')}{time}{': ' if details else ''}{details}")

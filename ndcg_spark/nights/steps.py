@@ -1,4 +1,4 @@
-"""A night as data: the steps of a file, what each reads and writes, and what it needs. Loads no Spark."""
+"""Night files: the steps of a night, their inputs and outputs, and the steps they need. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ndcg_spark.jobs.settings import SharedSettings
 
 _NIGHT = Command(name="nightly", about="", settings=SharedSettings, reads=(), sliced=True, work="")
 When: TypeAlias = Literal["always", "flagged"]
-_OF_STEP = ("command", "name", "when")
-_OF_NIGHT = ("run_date", "conf", "log_format")
-"""Options that hold for a whole night, whatever a step says."""
+_STEP_KEYS = ("command", "name", "when")
+_NIGHT_OPTIONS = ("run_date", "conf", "log_format")
+"""Options that are set for the whole night, never for one step."""
 _DATE = re.compile(r"\{run[-_]date(?:-(\d+))?\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A job of a night; `needs` are earlier steps, by the name of what it reads of them."""
+    """One job of a night. `needs` maps each input that an earlier step writes to the name of that step."""
 
     name: str
     request: Request[Any]
@@ -44,30 +44,31 @@ class Step:
 
     @property
     def writes(self) -> dict[str, str]:
-        """Places of the tables and files, by what they hold."""
+        """Paths of the output tables and files, by what they hold."""
         request = self.request
-        places = {name: target.reference for name, target in request.targets.items()} | dict(request.files)
-        return {one.holds: redact(places[one.name]) for one in request.command.shown_outputs if one.name in places}
+        paths = {option: target.reference for option, target in request.targets.items()} | dict(request.files)
+        outputs = request.command.shown_outputs
+        return {output.holds: redact(paths[output.name]) for output in outputs if output.name in paths}
 
     @property
     def dataset(self) -> str:
-        """Data set of its results; empty if the step takes the one there is."""
+        """Data set of the results; empty if the step uses the only data set of its input."""
         return self.request.logged_slice[1]
 
     def lines(self) -> Iterator[str]:
-        """Yield lines that say what it reads and writes."""
+        """Yield the lines of `--plan`: what the step reads and writes."""
         command = self.request.command.name
         condition = "" if self.when == "always" else ", if something is flagged or a gate is missed"
         yield f"{self.name}{'' if self.name == command else f': {command}'}{condition}"
-        for name, source in self.request.sources.items():
-            made = f", of {self.needs[name]}" if name in self.needs else ""
-            yield f"  reads {name.replace('_', '-')}: {redact(source.reference)}{made}"
-        yield from (f"  writes {what}: {place}" for what, place in self.writes.items())
+        for option, source in self.request.sources.items():
+            maker = f", of {self.needs[option]}" if option in self.needs else ""
+            yield f"  reads {option.replace('_', '-')}: {redact(source.reference)}{maker}"
+        yield from (f"  writes {content}: {path}" for content, path in self.writes.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """The steps of a night in their order, and what they share. `in_force` is the file as it was read."""
+    """The steps of a night, in order, and the options they share. `in_force` is the parsed file."""
 
     run_date: date
     dataset: str
@@ -75,21 +76,22 @@ class Night:
     spark_settings: Mapping[str, str]
     in_force: Mapping[str, Any] = field(compare=False, repr=False)
 
-    def chosen(self, only: Sequence[str] = (), first: str | None = None) -> tuple[Step, ...]:
-        """Choose the steps to run: those of some names, or one and those after it."""
-        names = [one.name for one in self.steps]
-        for name in (*only, *(() if first is None else (first,))):
-            if name not in names:
+    def select_steps(self, only: Sequence[str] = (), first: str | None = None) -> tuple[Step, ...]:
+        """Select the steps to run: those named in `only`, from step `first` on."""
+        names = [step.name for step in self.steps]
+        for requested in (*only, *(() if first is None else (first,))):
+            if requested not in names:
                 raise InvalidParameterError(
-                    f"no step is named {name!r}{suggest_closest(name, names)}; the steps are {', '.join(names)}."
+                    f"no step is named {requested!r}{suggest_closest(requested, names)}; "
+                    f"the steps are {', '.join(names)}."
                 )
         start = 0 if first is None else names.index(first)
-        return tuple(one for one in self.steps[start:] if not only or one.name in only)
+        return tuple(step for step in self.steps[start:] if not only or step.name in only)
 
     @property
     def request(self) -> Request[Any]:
-        """The night as the run log has it, which is that of its steps."""
-        requests = [one.request for one in self.steps]
+        """The night as a request, for the run log of its steps."""
+        requests = [step.request for step in self.steps]
         return Request(
             command=_NIGHT,
             settings=SharedSettings(),
@@ -102,13 +104,13 @@ class Night:
             dataset=self.dataset,
             on_invalid="fail",
             spark_settings=self.spark_settings,
-            run_log=next((one.run_log for one in requests if one.run_log is not None), None),
+            run_log=next((request.run_log for request in requests if request.run_log is not None), None),
             log_format=requests[0].log_format,
             in_force=self.in_force,
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield lines that say what would run."""
+        """Yield the lines of `--plan`."""
         yield f"night {self.run_date} of data set {self.dataset!r}"
         for step in self.steps:
             yield from (f"  {line}" for line in step.lines())
@@ -117,42 +119,45 @@ class Night:
 def read_night(
     path: str, run_date: date, *, dataset: str | None = None, conf: Sequence[str] = (), log_format: str | None = None
 ) -> Night:
-    """Read a file of a night, and check the options of each of its steps."""
-    shared, steps = _parts(path)
-    jobs = {one.name: one for one in load_jobs()}
+    """Read the file of a night and check the options of each step."""
+    shared, tables = _read_file(path)
+    jobs = {job.name: job for job in load_jobs()}
     _refuse_unknown_keys(path, shared, jobs)
-    given = {"dataset": dataset, "log_format": log_format}
-    found: list[Step] = []
-    for number, table in enumerate(steps, 1):
-        job = _job_of(path, number, table, jobs)
+    overrides = {"dataset": dataset, "log_format": log_format}
+    steps: list[Step] = []
+    for number, table in enumerate(tables, 1):
+        job = _find_job(path, number, table, jobs)
         name = str(table.get("name", job.name))
-        if name in (one.name for one in found):
-            raise InvalidParameterError(f"{path}: two steps are {name!r}; give each a name, as name = 'weekly'.")
+        if name in (step.name for step in steps):
+            raise InvalidParameterError(
+                f"{path}: two steps are named {name!r}; give each its own name, such as name = 'weekly'."
+            )
         with prefix_refusals(f"{path}, step {name!r}"):
-            request = _request(job, table, shared, given, found, run_date)
-            found.append(Step(name=name, request=request, needs=_needs(request, found), when=_when(table)))
-        given["dataset"] = given["dataset"] or request.dataset or None
-    settings = parse_pairs([*_texts(shared.get("conf")), *conf])
-    in_force = {"config": path, **shared, "step": steps}
+            request = _build_step_request(job, table, shared, overrides, steps, run_date)
+            step = Step(name=name, request=request, needs=_find_needs(request, steps), when=_read_when(table))
+            steps.append(step)
+        overrides["dataset"] = overrides["dataset"] or request.dataset or None
+    settings = parse_pairs([*_list_strings(shared.get("conf")), *conf])
+    in_force = {"config": path, **shared, "step": tables}
     return Night(
         run_date=run_date,
-        dataset=given["dataset"] or "",
-        steps=tuple(found),
+        dataset=overrides["dataset"] or "",
+        steps=tuple(steps),
         spark_settings=settings,
         in_force=in_force,
     )
 
 
-def _parts(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Keys outside of steps, and the tables of steps."""
+def _read_file(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the keys outside of steps, and the table of each step."""
     shared = read_toml(path)
     steps = shared.pop("step", [])
     if not isinstance(steps, list) or not steps:
         raise InvalidParameterError(f'{path}: a night needs steps: [[step]], and below it command = "mean-ndcg".')
-    for key, value in shared.items():
-        if isinstance(value, dict):
+    for key, setting in shared.items():
+        if isinstance(setting, dict):
             raise InvalidParameterError(
-                f"{path}: [{key}] is no step; write [[step]], and command = {key!r} below it."
+                f"{path}: [{key}] is not a step; write [[step]], and command = {key!r} below it."
             )
     return shared, steps
 
@@ -165,99 +170,110 @@ def _refuse_unknown_keys(path: str, shared: Mapping[str, Any], jobs: Mapping[str
                 f"{path}: unknown key {key!r}{suggest_closest(key.replace('_', '-'), known)}."
             )
     if "run-date" in shared or "run_date" in shared:
-        raise InvalidParameterError(f"{path}: the night is named by --run-date, not by the file.")
+        raise InvalidParameterError(f"{path}: remove run-date; the night is set by --run-date.")
 
 
-def _job_of(path: str, number: int, table: Mapping[str, Any], jobs: Mapping[str, Command[Any]]) -> Command[Any]:
+def _find_job(path: str, number: int, table: Mapping[str, Any], jobs: Mapping[str, Command[Any]]) -> Command[Any]:
     command = str(table.get("command", ""))
     if command not in jobs:
-        named = f"has the command {command!r}{suggest_closest(command, jobs)}" if command else "has no command"
-        raise InvalidParameterError(f"{path}: step {number} {named}; there are {', '.join(jobs)}.")
+        problem = f"has the command {command!r}{suggest_closest(command, jobs)}" if command else "has no command"
+        raise InvalidParameterError(f"{path}: step {number} {problem}; the commands are {', '.join(jobs)}.")
     return jobs[command]
 
 
-def _when(table: Mapping[str, Any]) -> When:
-    found: When = table.get("when", "always")
-    if found not in get_args(When):
-        raise InvalidParameterError(f"when must be one of {', '.join(get_args(When))}; got {found!r}.")
-    return found
+def _read_when(table: Mapping[str, Any]) -> When:
+    when: When = table.get("when", "always")
+    if when not in get_args(When):
+        raise InvalidParameterError(f"when must be one of {', '.join(get_args(When))}; got {when!r}.")
+    return when
 
 
-def _request(
+def _build_step_request(
     job: Command[Any],
     table: Mapping[str, Any],
     shared: Mapping[str, Any],
-    given: Mapping[str, Any],
-    before: Sequence[Step],
+    overrides: Mapping[str, Any],
+    earlier: Sequence[Step],
     run_date: date,
 ) -> Request[Any]:
-    """Check a step: keys of its own as on a command line, tables of earlier steps, and keys outside of steps."""
+    """Build the request of a step: its own keys win over outputs of earlier steps, these over the shared keys."""
     command = job.to_click()
     context = click.Context(command, info_name=job.name)
-    others = {key.replace("_", "-") for key in shared}
-    own = read_config_table(_dated(table, run_date, _OF_STEP), context)
-    for name in _OF_NIGHT:
-        if name in own:
-            raise InvalidParameterError(f"{name.replace('_', '-')} holds for the whole night; leave it out.")
-    defaults = read_config_table(_dated(shared, run_date, ("conf",)), context, others)
-    defaults |= {name: value for name, value in given.items() if value is not None}
-    defaults |= {name: str(run_date + timedelta(days=days)) for name, days in job.nights.items()}
-    for read in job.reads:
-        if read.name not in own and read.instead_of not in own:
-            made = [one for name in read.follows for one in before if _output(one, name) is not None]
-            if made:
-                last = max(made, key=before.index)
-                for name in (read.name, read.instead_of):
-                    defaults = {key: its for key, its in defaults.items() if key.partition("_format")[0] != name}
-                defaults[read.name] = next(filter(None, (_output(last, name) for name in read.follows)))
-                if read.with_gates:
-                    defaults["gate"] = last.request.in_force.get("gate") or []
-    known = {str(one.name) for one in command.params}
-    defaults = {name: value for name, value in defaults.items() if name in known}
-    with command.make_context(job.name, _arguments(command, own), default_map=defaults) as parsed:
-        return build_request(job, {name: its for name, its in parsed.params.items() if name != "print_config"})
+    shared_keys = {key.replace("_", "-") for key in shared}
+    own_options = read_config_table(_insert_dates(table, run_date, _STEP_KEYS), context)
+    for option in _NIGHT_OPTIONS:
+        if option in own_options:
+            raise InvalidParameterError(
+                f"{option.replace('_', '-')} applies to the whole night; remove it from the step."
+            )
+    defaults = read_config_table(_insert_dates(shared, run_date, ("conf",)), context, shared_keys)
+    defaults |= {option: setting for option, setting in overrides.items() if setting is not None}
+    defaults |= {option: str(run_date + timedelta(days=days)) for option, days in job.nights.items()}
+    for table_input in job.reads:
+        if table_input.name not in own_options and table_input.instead_of not in own_options:
+            makers = [
+                step for output in table_input.follows for step in earlier if _find_output(step, output) is not None
+            ]
+            if makers:
+                maker = max(makers, key=earlier.index)
+                for option in (table_input.name, table_input.instead_of):
+                    defaults = {
+                        key: setting for key, setting in defaults.items() if key.partition("_format")[0] != option
+                    }
+                defaults[table_input.name] = next(
+                    filter(None, (_find_output(maker, output) for output in table_input.follows))
+                )
+                if table_input.with_gates:
+                    defaults["gate"] = maker.request.in_force.get("gate") or []
+    known = {str(param.name) for param in command.params}
+    defaults = {option: setting for option, setting in defaults.items() if option in known}
+    with command.make_context(job.name, _format_arguments(command, own_options), default_map=defaults) as parsed:
+        params = {option: setting for option, setting in parsed.params.items() if option != "print_config"}
+        return build_request(job, params)
 
 
-def _output(step: Step, name: str) -> str | None:
-    """Place of an output, as "mean-ndcg.output", if the step writes it."""
-    command, _, output = name.partition(".")
-    target = step.request.targets.get(output)
+def _find_output(step: Step, output: str) -> str | None:
+    """Return the path of an output such as "mean-ndcg.output", or None if the step does not write it."""
+    command, _, option = output.partition(".")
+    target = step.request.targets.get(option)
     return target.reference if target is not None and step.request.command.name == command else None
 
 
-def _arguments(command: click.Command, values: Mapping[str, Any]) -> list[str]:
-    """Spell values of options as arguments of a command line."""
-    found: list[str] = []
+def _format_arguments(command: click.Command, options: Mapping[str, Any]) -> list[str]:
+    """Write options as arguments of a command line."""
+    arguments: list[str] = []
     for option in command.params:
-        value, flag = values.get(str(option.name)), option.opts[0]
-        if isinstance(value, bool):
-            found += [flag] if value else []
-        elif value is not None:
-            found += [part for one in (value if isinstance(value, list) else [value]) for part in (flag, str(one))]
-    return found
+        setting, flag = options.get(str(option.name)), option.opts[0]
+        if isinstance(setting, bool):
+            arguments += [flag] if setting else []
+        elif setting is not None:
+            repeated = setting if isinstance(setting, list) else [setting]
+            arguments += [word for argument in repeated for word in (flag, str(argument))]
+    return arguments
 
 
-def _dated(table: Mapping[str, Any], run_date: date, without: Collection[str] = ()) -> dict[str, Any]:
-    """Put the night in the place of {run_date}, and days before it in that of {run_date-7}."""
+def _insert_dates(table: Mapping[str, Any], run_date: date, without: Collection[str] = ()) -> dict[str, Any]:
+    """Replace {run_date} with the night, and {run_date-7} with the date seven days before it."""
 
-    def put(value: Any) -> Any:
-        if isinstance(value, list):
-            return [put(one) for one in value]
-        if isinstance(value, str):
-            return _DATE.sub(lambda found: str(run_date - timedelta(days=int(found[1] or 0))), value)
-        return value
+    def insert(setting: Any) -> Any:
+        if isinstance(setting, list):
+            return [insert(element) for element in setting]
+        if isinstance(setting, str):
+            return _DATE.sub(lambda match: str(run_date - timedelta(days=int(match[1] or 0))), setting)
+        return setting
 
-    return {key: put(value) for key, value in table.items() if key not in without}
+    return {key: insert(setting) for key, setting in table.items() if key not in without}
 
 
-def _needs(request: Request[Any], before: Sequence[Step]) -> dict[str, str]:
-    """Find the last earlier step that writes what is read, by the name of the reading."""
-    made = {
-        os.path.abspath(target.reference): step.name for step in before for target in step.request.targets.values()
+def _find_needs(request: Request[Any], earlier: Sequence[Step]) -> dict[str, str]:
+    """Find the last earlier step that writes each input; inputs that no step writes are left out."""
+    makers = {
+        os.path.abspath(target.reference): step.name for step in earlier for target in step.request.targets.values()
     }
-    places = {name: os.path.abspath(source.reference) for name, source in request.sources.items()}
-    return {name: made[place] for name, place in places.items() if place in made}
+    paths = {option: os.path.abspath(source.reference) for option, source in request.sources.items()}
+    return {option: makers[path] for option, path in paths.items() if path in makers}
 
 
-def _texts(value: Any) -> list[str]:
-    return [] if value is None else [str(one) for one in (value if isinstance(value, list) else [value])]
+def _list_strings(setting: Any) -> list[str]:
+    strings = setting if isinstance(setting, list) else [setting]
+    return [] if setting is None else list(map(str, strings))

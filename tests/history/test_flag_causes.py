@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from ndcg_spark.history.causes import MAX_CHARACTERS, causes_of
+from ndcg_spark.history.causes import MAX_CHARACTERS, group_by_cause
 
 NIGHT = date(2026, 1, 30)
 
@@ -46,7 +46,7 @@ def test_a_segment_that_lost_its_items_is_told_once():
         flag(0.004, 0.650, -15.0, of=FR | PHONE),
         flag(0.590, 0.650, -12.0, of=PHONE),
     ]
-    (cause,) = causes_of(flags)
+    (cause,) = group_by_cause(flags)
     assert cause.line == (
         "FLAG low: ndcg@10 of run 'vectors', country=FR is 0.0040 on 2026-01-30, usually 0.6580 (-39.0, limit 5.0); "
         "5 more follow from it"
@@ -56,7 +56,7 @@ def test_a_segment_that_lost_its_items_is_told_once():
 
 def test_a_fall_of_all_queries_is_told_of_all_queries():
     flags = [flag(0.30, 0.61, -30.0, of={"country": one}) for one in ("DE", "FR", "US")]
-    (cause,) = causes_of([*flags, flag(0.31, 0.60, -25.0)])
+    (cause,) = group_by_cause([*flags, flag(0.31, 0.60, -25.0)])
     assert (cause.first["segment_by"], len(cause.others)) == ("", 3)
 
 
@@ -66,24 +66,24 @@ def test_a_fall_of_all_queries_is_told_of_all_queries():
     ids=["another segment", "another run", "another night", "the other way"],
 )
 def test_what_has_another_cause_has_a_line_of_its_own(more):
-    assert len(causes_of([flag(0.1, of=FR), flag(**{"value": 0.2, **more})])) == 2
+    assert len(group_by_cause([flag(0.1, of=FR), flag(**{"value": 0.2, **more})])) == 2
 
 
 def test_larger_is_worse_for_some_metrics_and_it_is_the_same_cause():
-    (cause,) = causes_of([flag(0.1), flag(0.9, 0.5, 8.0, metric="ils", status="high")])
+    (cause,) = group_by_cause([flag(0.1), flag(0.9, 0.5, 8.0, metric="ils", status="high")])
     assert len(cause.others) == 1
 
 
 def test_a_segment_without_queries_is_told_with_its_parts():
     rule = "ndcg@10 of run 'vectors', country=FR has no value on 2026-01-30; its last was 0.600000 over 50 queries"
     gone = {"status": "missing", "value": None, "z": None, "limit": None, "rule": rule}
-    (cause,) = causes_of([flag(of=FR, **gone), flag(of=FR | PHONE, **gone)])
+    (cause,) = group_by_cause([flag(of=FR, **gone), flag(of=FR | PHONE, **gone)])
     assert cause.line == f"FLAG missing: {rule}; 1 more follows from it"
 
 
 @pytest.mark.parametrize("status", ["low", "high", "missing", "recovered"])
 def test_a_line_has_at_most_160_characters(status):
     long = flag(of={"country": "x" * 200}, run="r" * 200, status=status, rule=f"on 2026-01-30: {'x' * 200}")
-    (cause,) = causes_of([long])
+    (cause,) = group_by_cause([long])
     assert len(cause.line) <= MAX_CHARACTERS
     assert "2026-01-30" in cause.line

@@ -8,7 +8,7 @@ from support.main_job import Ended, assert_refused, command, stored_rows, write_
 from support.night_files import NIGHT
 
 from ndcg_spark.core.schemas import TableInfo
-from ndcg_spark.nights.guess import choices_of, plain, segments_of, with_run_date
+from ndcg_spark.nights.guess import choose_columns, choose_segments, insert_run_date, normalize_name
 
 LONG = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [2.0, 1.0], "relevance": [0.0, 1.0]}
 SECOND = 1 / 1.584962500721156  # NDCG of a list whose one relevant item is second: 1 / log2(3)
@@ -72,10 +72,10 @@ def test_the_date_in_a_reference_is_that_of_the_night(folder):
     assert ended.out.endswith("ndcg-spark nightly --config night.toml --run-date 2026-01-31\n")
     text = (folder / "night.toml").read_text("utf-8")
     assert 'input = "logs/{run_date}"\n' in text
-    assert "# {run_date} is the night, as 2026-01-31.\n" in text
+    assert "# {run_date} is the night, for example 2026-01-31.\n" in text
     ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
     assert (ended.code, value(folder)) == (0, pytest.approx(SECOND))
-    assert with_run_date("a/2026-01-30/b-2026-01-31")[1] == ""
+    assert insert_run_date("a/2026-01-30/b-2026-01-31")[1] == ""
 
 
 def test_the_file_says_why(folder):
@@ -86,16 +86,16 @@ def test_the_file_says_why(folder):
     assert 'segment-cols = ["market"]' in text
     assert 'dataset = "shop"' in text
     assert "compare-runs" not in text
-    assert_refused(init("--input", "clicks.parquet", "--output", "a.toml"), "'a.toml' is there")
+    assert_refused(init("--input", "clicks.parquet", "--output", "a.toml"), "'a.toml' already exists")
 
 
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"a": [1], "b": [2]}, "named as one for the query"),
+        ({"a": [1], "b": [2]}, "has a usual name for the query"),
         ({"query_id": ["q"], "item_id": ["i"]}, "score or rank"),
         ({"query_id": ["q"], "item_id": ["i"], "score": ["high"]}, "score or rank"),
-        ({"query_id": ["q"], "item_id": ["i"], "score": [1.0]}, "name the table that has it by --judgments"),
+        ({"query_id": ["q"], "item_id": ["i"], "score": [1.0]}, "name the table that has it with --judgments"),
         ({"recommended": [["a"]]}, "relevant items"),
     ],
 )
@@ -114,12 +114,12 @@ def test_a_table_that_is_not_there(folder):
     [("queryID", "query_id"), ("Product ID", "product_id"), ("doc-id", "doc_id"), ("URL", "url"), ("score", "score")],
 )
 def test_names_are_compared_in_one_spelling(name, expected):
-    assert plain(name) == expected
+    assert normalize_name(name) == expected
 
 
 def test_the_most_usual_name_is_chosen():
     info = TableInfo(schema=pa.schema([(name, pa.float64()) for name in ("qid", "query_id", "item", "rank", "score")]
                                       + [("grade", pa.int64()), ("rating", pa.int64())]))  # fmt: skip
-    chosen = {one.option: one.column for one in choices_of(info, None)}
+    chosen = {one.option: one.column for one in choose_columns(info, None)}
     assert chosen == {"query": "query_id", "item": "item", "score": "score", "relevance": "grade"}
-    assert segments_of(info, []) == []
+    assert choose_segments(info, []) == []

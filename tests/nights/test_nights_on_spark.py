@@ -77,7 +77,7 @@ def test_what_a_night_that_is_run_again_makes_old(spark, folder):
     time.sleep(1)
     again = nightly("--backfill", "2026-01-30..2026-01-30")
     assert again.out.splitlines()[-4:] == [
-        "older than what they were made of:",
+        "older than their inputs:",
         "  flag-changes: 2026-01-31 is older",
         "  report: 2026-01-31 is older",
         "  to renew them: ndcg-spark nightly --config night.toml --backfill 2026-01-31..2026-01-31 --stale",

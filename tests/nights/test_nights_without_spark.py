@@ -104,14 +104,14 @@ def test_a_comparison_is_older_than_means_that_were_computed_again(folder, day):
     time.sleep(1)
     night = f"2026-01-{day}..2026-01-{day}"
     assert nightly("--backfill", night, "--only", "mean-ndcg").out.splitlines()[-3:] == [
-        "older than what they were made of:",
+        "older than their inputs:",
         f"  compare-runs: 2026-01-{day} is older",
         f"  to renew them: ndcg-spark nightly --config night.toml --backfill {night} --stale",
     ]
     renewed = nightly("--backfill", night, "--stale")
     assert statuses(renewed) == {"compare-runs": "succeeded"}
     assert "older than" not in renewed.out
-    assert nightly("--stale").out.endswith("night 2026-01-31: nothing is older than what it was made of\n")
+    assert nightly("--stale").out.endswith("night 2026-01-31: nothing is older than its inputs\n")
 
 
 @pytest.mark.parametrize("night", ["2026-01-31", "2026-01-30..2026-01-31"])
@@ -120,7 +120,7 @@ def test_a_night_that_is_refused_as_a_whole_does_not_say_that_it_is_good(folder,
     (folder / "said.txt").write_text("of another night", encoding="utf-8")
     taken = f"run_date={NIGHT}/slice={slice_name('shop', 'nightly')}"
     (folder / "log").mkdir()
-    claim = claim_slices(folder / "log", [taken], lambda told: None)
+    claim = claim_slices(folder / "log", [taken], lambda message: None)
     try:
         words = ("--backfill", night) if ".." in night else ()
         assert nightly("--message", "said.txt", *words).code == 2
@@ -128,7 +128,7 @@ def test_a_night_that_is_refused_as_a_whole_does_not_say_that_it_is_good(folder,
         claim.release()
     said = json.loads((folder / "said.json").read_text("utf-8"))
     assert (said["verdict"], said["exit_code"], said["run_date"]) == ("bad", 2, "2026-01-31")
-    assert "is run by somebody else" in said["lines"][1]
+    assert "is already being run by another process" in said["lines"][1]
     assert (folder / "said.txt").read_text("utf-8") == "\n".join([*said["lines"], ""])
 
 
@@ -188,14 +188,14 @@ def test_columns_of_tables_that_are_not_there_yet_are_refused_before_anything_ru
     ("changed", "told"),
     [
         ({"[[step]]": "[[steps]]"}, "a night needs steps"),
-        ({'[[step]]\ncommand = "mean-ndcg"': "[mean-ndcg]"}, "[mean-ndcg] is no step; write [[step]]"),
+        ({'[[step]]\ncommand = "mean-ndcg"': "[mean-ndcg]"}, "[mean-ndcg] is not a step; write [[step]]"),
         ({'"compare-runs"': '"compare-run"'}, "the command 'compare-run' (did you mean 'compare-runs'?)"),
         ({'baseline = "bm25"': 'base = "bm25"'}, "step 'compare-runs': unknown key 'base'"),
         ({'dataset = "shop"': 'data-set = "shop"'}, "unknown key 'data-set' (did you mean 'dataset'?)"),
-        ({'dataset = "shop"': "run-date = 2026-01-31"}, "the night is named by --run-date"),
-        ({'output = "./metrics"': 'output = "./metrics"\nrun-date = "2026-01-01"'}, "run-date holds for the whole"),
+        ({'dataset = "shop"': "run-date = 2026-01-31"}, "the night is set by --run-date"),
+        ({'output = "./metrics"': 'output = "./metrics"\nrun-date = "2026-01-01"'}, "run-date applies to the whole"),
         ({'output = "./metrics"': 'output = "./metrics"\nwhen = "never"'}, "when must be one of always, flagged"),
-        ({'"compare-runs"': '"mean-ndcg"'}, "two steps are 'mean-ndcg'"),
+        ({'"compare-runs"': '"mean-ndcg"'}, "two steps are named 'mean-ndcg'"),
         ({'input = "rankings/{run_date}.parquet"\n': ""}, "step 'mean-ndcg': Missing option '--input'"),
         ({'output = "./comparisons"': 'output = "./queries"'}, "'./queries'; give each its own place"),
         ({"flips = 0": "flips = 0\nseed = 7"}, "nothing reads --seed"),
@@ -214,12 +214,12 @@ def test_a_file_is_refused_before_anything_runs(folder, changed, told):
 
 def test_a_night_is_run_by_one_at_a_time(folder):
     claim = claim_slices(
-        folder / "log", [f"run_date={NIGHT}/slice={slice_name('shop', 'nightly')}"], lambda told: None
+        folder / "log", [f"run_date={NIGHT}/slice={slice_name('shop', 'nightly')}"], lambda message: None
     )
     try:
         ended = nightly()
         assert (ended.code, ended.out) == (2, "")
-        assert "the night 2026-01-31 of data set 'shop' is run by somebody else" in ended.err
+        assert "the night 2026-01-31 of data set 'shop' is already being run by another process" in ended.err
     finally:
         claim.release()
     assert nightly().code == 0

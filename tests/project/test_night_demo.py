@@ -123,7 +123,7 @@ def test_a_night_that_is_run_again_makes_later_flags_and_pages_old(demo):
     assert [
         line for line in demo.printed[ONE.format(RUN_AGAIN)].splitlines() if "older" in line or "to renew" in line
     ] == [
-        "older than what they were made of:",
+        "older than their inputs:",
         f"  flag-changes: {nights} are older",
         f"  report: {nights} are older",
         f"  to renew them: ndcg-spark nightly --config night.toml {RENEW}",
@@ -133,7 +133,7 @@ def test_a_night_that_is_run_again_makes_later_flags_and_pages_old(demo):
 
 
 def test_nothing_is_old_after_the_renewal(demo, monkeypatch):
-    assert "older than what they" not in demo.printed[RENEW]
+    assert "older than their inputs" not in demo.printed[RENEW]
     monkeypatch.chdir(demo.folder)
     assert find_stale(None, read_night("night.toml", LAST), FIRST) == []
 
