@@ -64,4 +64,6 @@ class StepResult:
         outputs = ", ".join(f"{content} to {path}" for content, path in self.writes.items()) if self.is_usable else ""
         time = "" if self.exit_code is None or self.status == BEFORE else f" after {self.seconds:.1f} s"
         details = outputs if self.exit_code else self.message or outputs  # the summary of the night repeats failures
-        return escape_unprintable(f"{self.step}: {self.status.replace('_', ' ')}{time}{': ' if details else ''}{details}")
+        return escape_unprintable(
+            f"{self.step}: {self.status.replace('_', ' ')}{time}{': ' if details else ''}{details}"
+        )

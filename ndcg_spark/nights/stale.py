@@ -165,7 +165,7 @@ def _read_times_with_spark(
     if has_column(frame, "dataset"):
         frame = frame.where(F.col("dataset") == dataset)
     starts = ["period_start"] if has_column(frame, "period_start") else []
-    times = {"min": F.min, "max": F.max}[aggregate](micros_of(column))
+    times = {"min": F.min, "max": F.max}[aggregate](to_micros(column))
     rows = frame.groupBy(night_column(frame, "table").alias("run_date"), *starts).agg(times.alias("time")).collect()
     return [{**row.asDict(), "time": micros_to_datetime(row["time"])} for row in rows]
 

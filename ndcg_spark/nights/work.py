@@ -338,7 +338,7 @@ def lock_night(request: Request[Any]) -> Iterator[None]:
     except OutputRefusedError as error:
         raise OutputRefusedError(
             f"the night {request.run_date} of data set {request.dataset!r} is already being run by another process: "
-            f"{text_of(error)}"
+            f"{get_message(error)}"
         ) from error
     try:
         yield
