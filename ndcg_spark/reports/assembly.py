@@ -31,7 +31,7 @@ from ndcg_spark.reports.contents import Mean, level_of, read
 from ndcg_spark.reports.reading import Rows, Scope
 from ndcg_spark.reports.sections import Contents
 from ndcg_spark.reports.sentences import headline
-from ndcg_spark.reports.settings import QUERY_TEXT, ReportLimits, require_texts
+from ndcg_spark.reports.settings import ReportLimits
 from ndcg_spark.reports.wording import counted, day, join_names, metric_name, plain
 from ndcg_spark.tables import swap_in
 
@@ -190,7 +190,7 @@ def report(
     and cut by Spark; what comes to the driver is bounded by `limits`.
     """
     limits = limits or ReportLimits()
-    require_texts(query_text_col, has_texts=query_texts is not None)
+    texts = queries.QueryTexts.of(query_texts, query_text_col)
     means = metrics.ranking.summary(keep_refusals=True) if isinstance(metrics, Evaluation) else metrics
     table = reading.metric_table(means)
     # Queries of lists may lack names.
@@ -207,9 +207,7 @@ def report(
     if isinstance(metrics, Evaluation):
         notes += [f"Judgments: {line}." for line in check_matched(read_top_items(rows), metrics.ranking)]
     baseline = None if baseline in seen else baseline
-    if baseline is not None and baseline not in shown:
-        known = ", ".join(map(repr, shown))
-        raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
+    _check_baseline(baseline, shown)
     scope = Scope(place.dataset, place.night, shown, *chosen, limits, baseline=baseline)
     rows = [row for row in rows if row["run"] in shown]
     scope = replace(scope, computed=max(filter(None, (row["computed"] for row in rows)), default=None))
@@ -220,7 +218,6 @@ def report(
     level = level_of(headline_means)
     flagged = sections.Flags.read(flags, scope)
     trend = sections.Trend.read(table, scope, flagged, place.n_nights)
-    texts = None if query_texts is None else queries.QueryTexts(query_texts, query_text_col or QUERY_TEXT)
     scope = replace(scope, before=trend.night_before(place.night))
     standings = tuple(trend.standing(mean, level) for mean in headline_means)
     missing = sections.Missing.read(table, scope, runs, seen)
@@ -250,6 +247,12 @@ def report(
             today=today,
         )
     )
+
+
+def _check_baseline(baseline: str | None, shown: Sequence[str]) -> None:
+    if baseline is not None and baseline not in shown:
+        known = ", ".join(map(repr, shown))
+        raise InvalidParameterError(f"baseline {baseline!r} is not among the runs of the report: {known}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from ndcg_spark.reports.contents import (
     read,
 )
 from ndcg_spark.reports.reading import Rows, Scope, collected, require_rules
+from ndcg_spark.reports.settings import QUERY_TEXT, require_texts
 from ndcg_spark.reports.wording import day, plain
 
 T = TypeVar("T", QueryRow, ChangedQuery)
@@ -255,6 +256,12 @@ class QueryTexts:
 
     frame: DataFrame
     column: str
+
+    @classmethod
+    def of(cls, frame: DataFrame | None, column: str | None) -> QueryTexts | None:
+        """Describe the table of texts; None if there is none. `column` is `query_text` if it is None."""
+        require_texts(column, has_texts=frame is not None)
+        return None if frame is None else cls(frame, column or QUERY_TEXT)
 
     def add_to(self, rows: Sequence[T], keys: Sequence[str]) -> tuple[T, ...]:
         """Run an action: add the text of each query; of several texts the first in order, empty for none.
