@@ -71,6 +71,15 @@ def _list_nights(run_date: str | None, backfill: str | None) -> list[date]:
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
 
+def _check_message_file(path: str) -> None:
+    check_file("--message", path)
+    if Path(path).suffix == ".json":
+        raise InvalidParameterError(
+            f"--message {path!r} is for the text, and the JSON would replace it; choose a name such as "
+            f"{str(Path(path).with_suffix('.txt'))!r}."
+        )
+
+
 @click.command("nightly", cls=GroupedCommand, groups=_GROUPS, help=_ABOUT, short_help="All steps of a night.")
 @click.pass_obj
 def nightly(logs: CommandLog | None, /, **params: Any) -> int:
@@ -80,7 +89,7 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
     nights = [read_night(params["config"], day, **overrides) for day in days]
     selections = [night.select_steps(params["only"], params["first"]) for night in nights]
     if params["message"]:
-        check_file("--message", params["message"])
+        _check_message_file(params["message"])
     if params["plan"]:
         click.echo("\n".join(line for night in nights for line in night.lines()))
         return DONE

@@ -97,6 +97,11 @@ def test_what_a_night_says_is_text_and_json(folder):
     assert ended.out.endswith("\n  ".join([*said["lines"]]) + "\n")
 
 
+def test_a_message_is_not_written_over_its_json(folder):
+    assert_refused(nightly("--message", "said.json"), "--message 'said.json' is for the text", "'said.txt'")
+    assert not (folder / "log").exists()
+
+
 @pytest.mark.parametrize("day", [30, 31])
 def test_a_comparison_is_older_than_means_that_were_computed_again(folder, day):
     """Points in time are stored to the second."""

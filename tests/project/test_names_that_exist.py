@@ -131,7 +131,9 @@ def assert_refuses_a_name(name: str, option: str, flag: str, kind: str, folder: 
     if f"nothing reads {flag}: " in ended.err:
         assert_refused(ended, f"nothing reads {flag}: ")
         return
-    if kind == "column" and not any(text in ended.err for text in ("remove it", "leave it out", "is not there", "not given")):
+    if kind == "column" and not any(
+        text in ended.err for text in ("remove it", "leave it out", "is not there", "not given")
+    ):
         exists = "which has: "
     assert_refused(
         ended, "2020-02-02" if kind == "night" else flag if "not given" in ended.err else "nowhere", exists
