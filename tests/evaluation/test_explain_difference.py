@@ -287,7 +287,7 @@ WORDS = [
     ("default;gains=linear", "10", ("unknown choice 'gains'", "gain")),
     ("default;ties=random", "10", ("ties", "random")),
 ]
-PLANS = [("trec_eval", "5,10", ("one k", "2 cutoffs")), ("lightgbm", "10", ("input_order", "--order-col"))]
+PLANS = [("trec_eval", "5,10", ("single k", "2 cutoffs")), ("lightgbm", "10", ("input_order", "--order-col"))]
 
 
 @engines.by("other, k, named", local=WORDS, spark=PLANS)

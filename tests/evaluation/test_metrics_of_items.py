@@ -376,7 +376,7 @@ def test_what_cannot_be_computed_is_refused_before_anything_runs(spark):
         ("ild@5", {}, wrong, "metric 'ild@5' needs the item table (items=)"),
         ("coverage@5", {}, wrong, "metric 'coverage@5' needs the item table"),
         ("novelty@5", {}, wrong, "metric 'novelty@5' needs the interactions table"),
-        ("ild@5", {"convention": "default"}, wrong, f"metric 'ild@5' {in_order}, which ties=expected is not"),
+        ("ild@5", {"convention": "default"}, wrong, f"metric 'ild@5' {in_order}, but ties=expected has none"),
         ("gini@5", {"convention": "default"}, wrong, f"metric 'gini@5' {in_order}"),
         ("first_appearance@5", {}, wrong, "metric 'first_appearance@5' needs as_of"),
         ("ild@5", {"item": None}, wrong, "metric 'ild@5' needs an item column"),

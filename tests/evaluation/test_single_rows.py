@@ -68,10 +68,10 @@ def test_the_view_ranks_by_score_and_shows_items(spark):
     frame = scored_table(spark, ranked((1.0,)))
     with pytest.raises(InvalidParameterError, match="remove rank="):
         rank_rows(frame, EvaluationSettings(columns=Columns(rank="rank")))
-    with pytest.raises(InvalidParameterError, match="name the item column"):
+    with pytest.raises(InvalidParameterError, match="explain_ranks needs the item column"):
         rank_rows(frame, EvaluationSettings(columns=Columns(item=None)))
     with pytest.raises(
-        InvalidParameterError, match="no rule of these settings needs; use convention='default;ties=item_asc'"
+        InvalidParameterError, match="no rule of these settings reads them; use convention='default;ties=item_asc'"
     ):
         rank_rows(frame, EvaluationSettings(check_duplicates="none"))
     for name in ("gain", "Item"):  # whatever its case

@@ -110,7 +110,7 @@ def test_options_are_refused_before_spark_starts(tmp_path, monkeypatch, options,
 def test_refusals_of_tables_write_nothing(folder, tmp_path):
     before, page = files_below(folder), ("--output", tmp_path / "r.html")
     for options, named in [
-        (("--output", folder / "metrics" / "report.html"), "lies inside --metrics"),
+        (("--output", folder / "metrics" / "report.html"), "overlaps --metrics"),
         (("--dataset", "web"), "there is no data set 'web'"),
         (("--metric", "mrr@10"), "metric 'mrr@10': rr@10 is not computed; computed are ndcg@1"),
         (("--per-query", folder / "nothing"), "there is no path"),
