@@ -358,8 +358,8 @@ def dying(name, call):
 
 
 work.run = dying("begin", work.run)
-runner._write = dying("write", runner._write)
-runner._tell = dying("end", runner._tell)
+runner._write_outputs = dying("write", runner._write_outputs)
+runner._print_outcome = dying("end", runner._print_outcome)
 main(["nightly", "--config", "night.toml", "--run-date", "2026-01-31"])
 """
 

@@ -65,9 +65,9 @@ def test_commands_of_a_demo_are_shown_whole_or_by_their_first_lines() -> None:
     """As the demo of search has them, and as that of a report: of several nights the first and the last."""
     nights = [["metrics", "--help"]] * 4
     steps = f"""
-from scripts.demos.runner import run_all
-run_all([["metrics", "--help"]], refusals=False)
-run_all({nights!r} + [["--version"], ["no-such-command"]], refusals=True, most={{"--version": 0, "metrics": 1}})
+from scripts.demos.runner import run_commands
+run_commands([["metrics", "--help"]], refusals=False)
+run_commands({nights!r} + [["--version"], ["no-such-command"]], refusals=True, most={{"--version": 0, "metrics": 1}})
 """
     ended = subprocess.run([sys.executable, "-c", steps], cwd=ROOT, capture_output=True, text=True, check=True)
     whole, *_ = ended.stdout.split("\n$ ", 2)[1:]

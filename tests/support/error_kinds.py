@@ -133,7 +133,7 @@ KINDS = {
     # What the action finds.
     "array of text": Kind(
         "InputRefusedError",
-        "the array judged is array<string>; it must be one of numbers, the relevances: cast it first.",
+        "array judged is array<string>; it must hold numbers (relevances): cast it first.",
         lambda spark, _: spark.sql("SELECT array('1', 'two') AS judged").select(ndcg("judged")).collect(),
     ),
     "bad row": Kind(

@@ -65,7 +65,7 @@ class Server:
         if mutant != RECORD or fixturedef.scope == "function":
             return (yield)
         what = f"{request.node.nodeid}::{fixturedef.argname} of a file"
-        self.switch(mutant, self.number_of(what))
+        self.switch(mutant, self.get_number(what))
         began = time.monotonic()
         try:
             return (yield)
@@ -87,7 +87,7 @@ class Server:
         self.forget()
         for position, name in enumerate(tests):
             following = items[tests[position + 1]] if position + 1 < len(tests) else Between(session)
-            self.switch(mutant, self.number_of(name) if mutant == RECORD else 0)
+            self.switch(mutant, self.get_number(name) if mutant == RECORD else 0)
             self.say(began=name)
             began = time.monotonic()
             outcome, why = run(items[name], following)

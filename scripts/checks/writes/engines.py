@@ -105,7 +105,7 @@ class Turns:
         ended = command(what, *arguments, *placed, *engines, "--json", self.folder / "out.json")
         self.counts.update(writers=1)
         self.counts.update(done=ended.code == 0, refused=ended.code == 2)
-        return self._told(ended, name)
+        return self._normalize_output(ended, name)
 
     def _normalize_output(self, ended: Ended, name: str) -> str:
         """Normalize the output of a job: replace folder names, and drop lines about new columns.

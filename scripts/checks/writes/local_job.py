@@ -22,7 +22,7 @@ def main() -> int:
     from ndcg_spark.tables.claims import Claim
     from ndcg_spark.tables.folders import FolderWrite
 
-    local.MIN_PROCESS_BYTES, local.BYTES_OF_A_PARTITION, local.MAX_SHARE_BYTES = 2**15, 2**13, 2**16
+    local.MIN_PROCESS_BYTES, local.PARTITION_BYTES, local.MAX_SHARE_BYTES = 2**15, 2**13, 2**16
     local.MIN_PART_BYTES = 2**15
     for module in (local, messages):
         module.HELD_BYTES = 2**10  # type: ignore[attr-defined]
