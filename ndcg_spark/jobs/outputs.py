@@ -140,7 +140,7 @@ def build_refusal(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
             return own_error
         return InputRefusedError(f"{advised.rstrip('.')}. Nothing was written.")
     descriptions = [describe_bad_rows(rows, name) for name, rows in counts.items() if rows.rejected]
-    advice = "Nothing was written; --on-invalid reject leaves such rows out."
+    advice = 'Nothing was written; --on-invalid reject (in a file: on-invalid = "reject") leaves such rows out.'
     return InputRefusedError(f"{'; '.join(descriptions) or message}. {advice}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -16,6 +18,9 @@ from ndcg_spark.reports.sections import Contents
 from ndcg_spark.reports.sentences import bad_news, flag_tone, headline
 
 NO_RESULT = "no result"
+_VERDICT = re.compile(r'<meta name="verdict" content="(good|bad): ([^"]*)">')
+_MAX_HEAD = 4096
+"""Characters of a page in which its verdict is."""
 _WIDTH, _HEIGHT, _MARGIN = 320, 48, 4
 
 
@@ -54,11 +59,22 @@ def rows_of(contents: Contents, page: Path) -> list[Row]:
             continue
         its = [_of_run(contents, run, night) for run in contents.runs]
         means = tuple(wording.number(None if one is None else one.mean.value, contents.decimals) for one in its)
-        verdict, is_bad = _verdict(contents, [one for one in its if one is not None])
+        name = _page_of(contents, night, page)
+        stated = _read_verdict(page.parent / name) if name else None
         if night == contents.run_date:
-            verdict, is_bad = headline(contents), bool(bad_news(contents))
-        rows.append(Row(night, verdict, is_bad, means, _page_of(contents, night, page)))
+            stated = (headline(contents), bool(bad_news(contents)))
+        verdict, is_bad = stated or _verdict(contents, [one for one in its if one is not None])
+        rows.append(Row(night, verdict, is_bad, means, name))
     return rows
+
+
+def _read_verdict(page: Path) -> tuple[str, bool | None] | None:
+    """Read the verdict of an earlier night from its page; None if it is not there yet, or was made without one."""
+    if not page.exists():
+        return None
+    with page.open(encoding="utf-8", errors="replace") as file:
+        match = _VERDICT.search(file.read(_MAX_HEAD))
+    return None if match is None else (html.unescape(match.group(2)), match.group(1) == "bad")
 
 
 def _of_run(contents: Contents, run: str, night: date) -> Night | None:

@@ -328,7 +328,7 @@ def test_bad_rows_are_left_out_counted_and_written(request, rankings, tmp_path, 
     same = ("--score-col", "old,new", "--baseline", "old", "--k", "3", "--engine", engine, *FAST, *NIGHT)
     out, rejects = tmp_path / "comparison", tmp_path / "rejects"
     ended = command("compare-runs", "--input", both, *same, "--output", out)
-    assert_refused(ended, "bad", "--on-invalid reject leaves such rows out")
+    assert_refused(ended, "bad", "leaves such rows out")
     assert files_below(out) == {}
     named = ("--output", out, "--rejects", rejects, "--on-invalid", "reject")
     ended = command("compare-runs", "--input", both, *same, *named, "--json", "-")

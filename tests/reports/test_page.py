@@ -24,7 +24,7 @@ from support.reports import (
 from tinyhtml5.parser import HTMLParser
 
 from ndcg_spark.reports.assembly import Report
-from ndcg_spark.reports.contents import SegmentFlag
+from ndcg_spark.reports.contents import Change, SegmentFlag
 from ndcg_spark.reports.index import index_of, rows_of
 from ndcg_spark.reports.queries import changed_queries
 from ndcg_spark.reports.reading import Scope
@@ -221,6 +221,15 @@ def test_both_lists_of_a_query_stand_side_by_side(tree):
     assert "No list for this query." in text_of(pairs[2])
 
 
+def test_a_segment_without_a_value_tonight_and_before_is_not_new():
+    contents = whole_contents()
+    row, *rows = contents.segments.rows
+    empty = replace(row, mean=replace(row.mean, value=None), change=Change(kind="first"), before=None)
+    page = Report(replace(contents, segments=replace(contents.segments, rows=(empty, *rows)))).html
+    table = page.split('id="segment-table"')[1].split("</table>")[0]
+    assert '<span class="muted">new</span>' not in table
+
+
 def test_the_index_lists_nights_with_verdicts_and_pages_that_are_there(tmp_path):
     """The 30th is missing, the 28th has a page; on the 31st `new` is flagged, on the 29th a segment of it."""
     flags = Flags(nights={(NIGHTS[-1], "new"): "low, far"}, is_known=True)
@@ -246,6 +255,10 @@ def test_the_index_lists_nights_with_verdicts_and_pages_that_are_there(tmp_path)
         "gate new: ndcg@10>=0.4405 is not met by new",
     ]
     assert rows[0].verdict == headline(contents)
+    earlier = whole_contents(flags=Flags(), gates=["new: ndcg@10>=0.9"])
+    (tmp_path / "night-2026-01-28.html").write_text(Report(earlier).html, encoding="utf-8")
+    row = rows_of(contents, tmp_path / "night-2026-01-31.html")[3]
+    assert (row.verdict, row.is_bad) == (headline(earlier), True)
     page = index_of(contents, str(tmp_path / "night-2026-01-31.html"))
     assert '<a href="night-2026-01-28.html"><time>2026-01-28</time></a>' in page
     assert "<script" not in page
