@@ -29,6 +29,8 @@ SEGMENTS = (
     "country market region locale language lang device platform os segment category query_type query_class vertical "
     "site store tier new_user user_type intent"
 )
+MAX_OTHERS = 5
+"""Columns that are offered as segments where none has a common name."""
 RANKED = "ranked items recommended recommendations recs retrieved results predictions prediction candidates top_items"
 RELEVANT = "relevant relevant_items truth ground_truth actual positives labels clicked purchased qrels"
 JUDGED_LISTS = "relevances relevance rels rel labels grades gains"
@@ -137,6 +139,13 @@ def _describe_missing(info: TableInfo, option: str, names: str) -> str:
     )
 
 
+def list_other_columns(info: TableInfo, used: Sequence[str]) -> list[str]:
+    """List the first columns of text, whole numbers or booleans that are not used; they could be segments."""
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean)
+    names = [column for column in info.names if column not in used]
+    return [column for column in names if any(is_kind(info.type_of(column)) for is_kind in kinds)][:MAX_OTHERS]
+
+
 def choose_segments(info: TableInfo, used: Sequence[str]) -> list[str]:
     """Choose the columns with common names of segments."""
     return [
@@ -196,6 +205,12 @@ def _write_lines(
     yield f"dataset = {json.dumps(dataset, ensure_ascii=False)}"
     yield 'run-log = "./run_log"'
     yield from (_write_line(choice) for choice in choices if choice.option == "query")  # every step needs it
+    others = list_other_columns(info, [choice.column for choice in choices])
+    note = "a mean and a comparison for each of their values, too"
+    if segments:
+        yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # {note}"
+    elif others:
+        yield f"# segment-cols = {json.dumps(others, ensure_ascii=False)}  # columns that are not used; {note}"
     yield ""
     yield "[[step]]"
     yield 'command = "mean-ndcg"'
@@ -206,8 +221,6 @@ def _write_lines(
         if table_format is not None:
             yield f"{table}-format = {json.dumps(table_format)}"
     yield from (_write_line(choice) for choice in choices if choice.option != "query")
-    if segments:
-        yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # also a mean for each of their values"
     yield '# gate = ["ndcg@10>=0.4"]  # exit code 3 if the mean is lower'
     yield 'output = "./metrics"'
     yield 'per-query-output = "./queries"'

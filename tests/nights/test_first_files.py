@@ -78,12 +78,21 @@ def test_the_date_in_a_reference_is_that_of_the_night(folder):
     assert insert_run_date("a/2026-01-30/b-2026-01-31")[1] == ""
 
 
+def test_columns_that_could_be_segments_are_offered(folder):
+    """`shape` and `digit` are no usual names of segments; a column of numbers with fractions is none."""
+    more = {"shape": ["round", "straight"], "digit": [1, 2], "price": [0.5, 1.5]}
+    write_table(folder / "clicks.parquet", LONG | more)
+    assert init("--input", "clicks.parquet", "--output", "a.toml").code == 0
+    text = (folder / "a.toml").read_text("utf-8")
+    assert text.index('# segment-cols = ["shape", "digit"]  # columns that are not used') < text.index("[[step]]")
+
+
 def test_the_file_says_why(folder):
     write_table(folder / "clicks.parquet", FORMS["other names"] | {"market": ["a", "b"]})
     assert init("--input", "clicks.parquet", "--output", "a.toml", "--dataset", "shop").code == 0
     text = (folder / "a.toml").read_text("utf-8")
     assert 'query-col = "userId"  # by its name: who or what is ranked for\n' in text
-    assert 'segment-cols = ["market"]' in text
+    assert text.index('segment-cols = ["market"]') < text.index("[[step]]")
     assert 'dataset = "shop"' in text
     assert "compare-runs" not in text
     assert_refused(init("--input", "clicks.parquet", "--output", "a.toml"), "'a.toml' already exists")
