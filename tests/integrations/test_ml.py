@@ -65,7 +65,7 @@ def test_a_residual_chooses_no_model(predictions):
     evaluator = NdcgEvaluator(**NAMES, metricName="rbp_residual(p=0.8)")
     for call in (evaluator.isLargerBetter, lambda: evaluator.evaluate(predictions)):
         with pytest.raises(
-            InvalidParameterError, match="neither more nor less of rbp_residual is better; name another"
+            InvalidParameterError, match="neither more nor less of rbp_residual is better; choose another"
         ):
             call()
     assert NdcgEvaluator(**NAMES, metricName="rbp(p=0.8)").isLargerBetter()
