@@ -187,7 +187,7 @@ def test_a_bad_judgment_is_named_as_it_is_found(spark: SparkSession) -> None:
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(InvalidParameterError, match=r"no option 'segment'\. Did you mean 'segments'\?"):
+    with pytest.raises(InvalidParameterError, match=r"unknown option 'segment'\. Did you mean 'segments'\?"):
         evaluation_settings(segment=["country"])
 
 
