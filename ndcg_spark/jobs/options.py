@@ -32,7 +32,7 @@ def spell_flags(text: str) -> str:
     """Spell the options that an error names as flags.
 
     >>> from ndcg_spark.errors import option
-    >>> with_flags(f"leave {option('run')} out; {option('weight', repr(''))}, {option('keep_replicates', 'True')}")
+    >>> spell_flags(f"leave {option('run')} out; {option('weight', repr(''))}, {option('keep_replicates', 'True')}")
     "leave --run-col out; --weight-col '', --keep-replicates"
     """
     return spell_options(text, format_flag)

@@ -18,7 +18,7 @@ _SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 def parse_bytes(text: str) -> int:
     """Parse a size of memory.
 
-    >>> bytes_of("512m")
+    >>> parse_bytes("512m")
     536870912
     """
     size = _SIZE.fullmatch(text.strip())

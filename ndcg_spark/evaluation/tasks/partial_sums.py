@@ -360,7 +360,7 @@ def _build_segment_columns(grouped: pa.Table, segment_set: tuple[str, ...]) -> d
 def format_segments(columns: list[list[Any]], n_rows: int) -> list[str | None]:
     """Format segments as text: '' without columns, a JSON list for more than one, as no value makes it ambiguous.
 
-    >>> segment_texts([["DE", None], [True, False]], 2)
+    >>> format_segments([["DE", None], [True, False]], 2)
     ['["DE","true"]', '[null,"false"]']
     """
     if not columns:
