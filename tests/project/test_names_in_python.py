@@ -155,7 +155,7 @@ def test_columns_that_do_not_exist_are_refused(tables, call):
         value = NOWHERE if call in ONE_NAME else MANY.get(one, NOWHERE)
         told = refusal(partial(made, tables, **{one: value}))
         assert f"{NOWHERE!r}" in told, one
-        ways_out = ("which has: ", "leave it out", "remove it", "is not there", "does not exist")
+        ways_out = ("which has: ", "leave it out", "remove it", "there is no such table", "does not exist")
         assert any(text in told for text in ways_out), (one, told)
 
 

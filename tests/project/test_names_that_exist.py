@@ -132,7 +132,7 @@ def assert_refuses_a_name(name: str, option: str, flag: str, kind: str, folder: 
         assert_refused(ended, f"nothing reads {flag}: ")
         return
     if kind == "column" and not any(
-        text in ended.err for text in ("remove it", "leave it out", "is not there", "not given")
+        text in ended.err for text in ("remove it", "leave it out", "no such table", "does not exist", "not given")
     ):
         exists = "which has: "
     assert_refused(
