@@ -78,7 +78,7 @@ class Convention:
     unjudged_query
         Queries of the run without any judgment: `drop`, `zero` (NDCG 0).
     duplicates
-        An item that comes twice in a query: `error`, `best` (the best score counts), `first` (by the order column).
+        An item that appears twice in a query: `error`, `best` (the best score counts), `first` (by the order column).
     pad_to_k
         Relevance of the items that a list shorter than k misses; off for none.
 
@@ -333,7 +333,7 @@ _WORDS: dict[str, tuple[str, dict[str, str]]] = {
         {"drop": "are left out", "zero": "count as 0"},
     ),
     "duplicates": (
-        "An item that comes twice in a query",
+        "An item that appears twice in a query",
         {
             "error": "is refused",
             "best": "counts once, with its best score",

@@ -87,7 +87,7 @@ def _check_duplicates(rows: DataFrame, settings: EvaluationSettings, keys: list[
     is_repeated = F.count(F.lit(1)).over(Window.partitionBy(*exact_cols([*keys, ITEM]))) > 1
     advice = advise_on_repeats("ranking", settings, ())
     message = (
-        "an item comes twice in query ",
+        "an item appears twice in query ",
         format_query_key(keys, canonical_names(settings).query),
         f". {advice}",
     )

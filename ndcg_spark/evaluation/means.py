@@ -23,7 +23,7 @@ from ndcg_spark.metrics.normalized_gain import GAINS
 from ndcg_spark.tables import Rows
 from ndcg_spark.tables.slices import Frame
 
-_QUERY = re.compile(r"^an item comes twice in the [a-z ]+ of query (.*)\.$|^item .* comes \d+ times in query (.*)\.$")
+_QUERY = re.compile(r"^(?:an item appears twice in the [a-z ]+ of|item .* appears \d+ times in) query (.*)\.$")
 _WHICH = "--duplicates best, or first with --order-col"
 Row: TypeAlias = dict[str, Any]
 
@@ -64,7 +64,7 @@ def add_option_advice(message: str, others: Sequence[str], differing: Callable[[
         return message
     columns: Sequence[str] | None = others
     query = _QUERY.match(problem)
-    if query and (columns_found := differing(query[1] or query[2])) is not None:
+    if query and (columns_found := differing(query[1])) is not None:
         columns = columns_found or None
     choice = f"remove it, or choose which one counts: {_WHICH}."
     if columns is None:

@@ -357,7 +357,7 @@ def test_bad_rows_are_left_out_counted_and_written(request, rankings, tmp_path, 
         # A baseline that does not exist was all zeros, any run better, and the gate met.
         (("--per-query", "T", "--runs", "typo,a", "--baseline", "typo", "--gate", "ndcg@10.ci_low>-0.002"),
          "--per-query has no rows of run 'typo' of the night 2026-01-31; its runs are 'a', 'b', 'c'"),
-        (("--per-query", "TWICE", "--baseline", "a", *FAST), "comes twice in run 'a' at k=10"),
+        (("--per-query", "TWICE", "--baseline", "a", *FAST), "appears twice in run 'a' at k=10"),
         (("--per-query", "T", "--input", "T"), "name what to compare"),
         (("--per-query", "T", "--gate", "ndcg@10>0"), "is not of the form METRIC@K.COLUMN"),
         (("--per-query", "T", "--gate", "ndcg@10.low>0"), "there is no column 'low'"),

@@ -288,7 +288,7 @@ def changed(at: int, **changes) -> list[dict]:
 @pytest.mark.parametrize(
     ("rows", "settings", "message"),
     [
-        (example_1() + example_1()[:1], {}, r"query_id=q01 comes twice in run 'a' at k=10"),
+        (example_1() + example_1()[:1], {}, r"query_id=q01 appears twice in run 'a' at k=10"),
         (changed(0, weight=9.0), {"weight": "weight"}, r"query_id=q01 has two values of column 'weight'"),
         (changed(0, country="FR"), {"segment_sets": (("country",),)}, r"column 'country' \('FR' and 'DE'\)"),
         (changed(0, country=None), {"segment_sets": (("country",),)}, "two values of column 'country'"),

@@ -285,7 +285,7 @@ def test_small_numbers_are_not_shown_as_zero(capsys):
         (None, {"runs": ["typo", "a"], "baseline": "typo", "unpaired": "drop"}, InputRefusedError,
          "run 'typo' has no rows; of the runs to compare, these have some: 'a'."),
         ("twice", {}, InputRefusedError,
-         "query query_id=q05 comes twice in run 'a' at k=10; choose the rows of one night and data set."),
+         "query query_id=q05 appears twice in run 'a' at k=10; choose the rows of one night and data set."),
         ("ideals", {}, InputRefusedError, "two values of IDCG"),
         ("null weights", {"runs": ["a", "b"]}, InputRefusedError, "weight='' compares without weights"),
         ("empty", {}, InputRefusedError, "there is no run 'a' to compare: the input has no rows"),

@@ -144,12 +144,13 @@ class Tables:
 
 
 def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:
-    raised = mark_refusal("an item comes twice in the ranking of query q=1.")
+    raised = mark_refusal("an item appears twice in the ranking of query q=1.")
     error = Py4JError(
         f"An error occurred while calling o1.collectToPython.\n: java.lang.RuntimeException: {raised}\n\tat x"
     )
     assert (
-        str(build_refusal(error, Tables())) == "an item comes twice in the ranking of query q=1. Nothing was written."
+        str(build_refusal(error, Tables()))
+        == "an item appears twice in the ranking of query q=1. Nothing was written."
     )
 
 
@@ -159,8 +160,8 @@ class Advising(Tables):
 
 
 def test_a_refusal_that_python_raised_is_told_with_advice_as_one_of_spark_is() -> None:
-    raised, other = InputRefusedError("an item comes twice."), OutputRefusedError("there is no folder.")
-    assert str(build_refusal(raised, Advising())) == "an item comes twice. Remove it. Nothing was written."
+    raised, other = InputRefusedError("an item appears twice."), OutputRefusedError("there is no folder.")
+    assert str(build_refusal(raised, Advising())) == "an item appears twice. Remove it. Nothing was written."
     assert build_refusal(raised, Tables()) is raised
     assert build_refusal(other, Advising()) is other
 

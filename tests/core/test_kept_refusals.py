@@ -51,7 +51,7 @@ CALLS = {
 
 @pytest.mark.classic("what the JVM prints comes here")
 def test_nothing_of_java_is_on_the_terminal(spark, capfd):
-    for call, row, said in [*((call, NAN, "nan_score") for call in CALLS), ("show", TWICE, "comes twice")]:
+    for call, row, said in [*((call, NAN, "nan_score") for call in CALLS), ("show", TWICE, "appears twice")]:
         frame = spark.createDataFrame([*ROWS, row], SCHEMA)
         capfd.readouterr()
         with pytest.raises(InputRefusedError, match=said) as caught:
@@ -146,7 +146,7 @@ def test_every_form_of_input_is_refused(inputs):
     """Good tables of each are shown wherever means are tested."""
     for tables, options in inputs.values():
         options = {name: its for name, its in {"run": "run", "k": 2, **options}.items() if its is not None}
-        with pytest.raises(InputRefusedError, match=r"nan_\w+|comes twice"):
+        with pytest.raises(InputRefusedError, match=r"nan_\w+|appears twice"):
             evaluate(*tables, **options).to_pandas()
 
 

@@ -97,8 +97,8 @@ def test_a_function_of_numpy_as_a_rule_is_answered():
 # --- Advice that was followed
 
 ADVICE = {
-    "an item comes twice": lambda table, **more: evaluate(table, run="day", **more).summary,
-    "an item comes twice, under a preset": lambda table, **more: (
+    "an item appears twice": lambda table, **more: evaluate(table, run="day", **more).summary,
+    "an item appears twice, under a preset": lambda table, **more: (
         evaluate(table, run="day", **{"convention": "trec_eval", **more}).summary
     ),
     "ranks of items": lambda table, **more: explain_ranks(table.limit(1), check_duplicates="none", **more),
@@ -119,8 +119,8 @@ OF_OPTIONS = {
     "a metric of ties": {"metrics": "ndcg_best", "convention": "default;ties=item_desc"},
 }
 """Options that are."""
-FLAGS = {"an item comes twice": "--run-col day",
-         "an item comes twice, under a preset": "--run-col day --convention trec_eval"}  # fmt: skip
+FLAGS = {"an item appears twice": "--run-col day",
+         "an item appears twice, under a preset": "--run-col day --convention trec_eval"}  # fmt: skip
 _ARGUMENT = re.compile(r"(\w+)='([^']*)'")
 
 
@@ -202,7 +202,7 @@ def test_no_mark_is_seen_in_an_error_of_spark(spark):
     rows = [("q", "a", 1.0, 1.0), ("q", "a", 2.0, 1.0)]
     table = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance double")
     lazy = evaluate(table.selectExpr("*", "'r' run"), run="run").summary
-    with pytest.raises(Exception, match="comes twice") as raised:
+    with pytest.raises(Exception, match="appears twice") as raised:
         lazy.collect()
     text = re.sub("[\u2061-\u2063]", "", str(raised.value))  # which have no shape
     assert "[[" not in text

@@ -52,7 +52,7 @@ def _one_shuffle_partition(request):
 def test_duplicates_that_matter_are_an_error(engine, rows, k):
     """k=3 sees both copies of x among the first three; the ideal list has both at k=2, the ranking only one."""
     message = refused(evaluate(table(rows, LONG_SCHEMA), k=k, **engine))
-    assert "an item comes twice" in message
+    assert "an item appears twice" in message
     assert "query_id=q9" in message
 
 
@@ -106,7 +106,7 @@ def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
     data = table(ELSEWHERE, LONG_SCHEMA)
     assert refused(evaluate(data, k=2)) == ""
     message = refused(evaluate(data, k=2, check_duplicates="all"))
-    assert message.startswith("item x comes 2 times in query query_id=q9. Does the table hold several rankers? ")
+    assert message.startswith("item x appears 2 times in query query_id=q9. Does the table hold several rankers? ")
 
 
 @by("rank", local=[None, "rank"], window=["rank"])
@@ -142,7 +142,7 @@ def test_duplicates_of_a_run_or_of_judgments_are_an_error(engine, duplicated):
 
 @by("ids", local=["string", "bigint"], spark=["string"])
 def test_a_relevant_item_is_not_judged_twice_wherever_it_is_ranked(engine, ids):
-    """Seven relevant items, six of them twice: more than the first k + 1 tie. What gains nothing may come twice."""
+    """Seven relevant items, six of them twice: more than the first k + 1 tie. What gains nothing may appear twice."""
 
     def named(rows: list[tuple[int, float]], kind: str) -> object:
         cells = [("q9", str(item) if ids == "string" else item, value) for item, value in rows]
@@ -154,7 +154,7 @@ def test_a_relevant_item_is_not_judged_twice_wherever_it_is_ranked(engine, ids):
     (row,) = rows_of(evaluate(run, once, k=5, **engine).per_query)
     assert row["ndcg"] == pytest.approx(1 / sum(1 / math.log2(rank + 1) for rank in range(1, 6)), abs=1e-12)
     message = refused(evaluate(run, twice, k=5, **engine))
-    assert "an item comes twice in the judgments of query query_id=q9" in message
+    assert "an item appears twice in the judgments of query query_id=q9" in message
     if engine["engine"] == "spark":
         (again,) = rows_of(evaluate(run, twice, k=5, convention="default;duplicates=best", **engine).per_query)
         assert again["ndcg"] == row["ndcg"]
@@ -164,7 +164,7 @@ def test_an_item_twice_in_an_array_of_structs_is_an_error(engine):
     cells = [("q9", [("x", 1.0), ("x", 0.0)])]
     data = table(cells, "query_id string, relevance array<struct<item: string, relevance: double>>")
     message = refused(evaluate(data, k=3, **engine))
-    assert message == "an item comes twice in the list of query query_id=q9. Remove it."
+    assert message == "an item appears twice in the list of query query_id=q9. Remove it."
     unseen = evaluate(data, k=3, check_duplicates="none", **engine)
     assert [row["ndcg"] for row in rows_of(unseen.per_query)] == [1.0]
 

@@ -106,7 +106,7 @@ def test_items_are_joined_and_found_twice(engine, kind):
     repeated = with_columns(table([("q", 1.0, 1)] * 6, "query_id string, score double, relevance int"), item_id=keys)
     for options in ({},) if engine["engine"] == "local" else ({}, {"check_duplicates": "all"}):  # by Spark alone
         message = refused(evaluate(repeated, k=10, **options, **engine))
-        assert bool(re.match(r"an item comes twice|item .* comes \d times", message)) == (len(distinct(keys)) < 6)
+        assert bool(re.match(r"an item appears twice|item .* appears \d times", message)) == (len(distinct(keys)) < 6)
 
 
 @by("kind", local=TYPES, spark=SOME[:1])

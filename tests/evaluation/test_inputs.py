@@ -252,7 +252,7 @@ def test_files_of_a_csv_folder_whose_headers_differ_are_refused(spark, tmp_path)
 
 
 def test_headers_that_spark_renames_or_that_differ_in_case_only_are_read(spark, tmp_path):
-    """A nameless index as pandas writes it, and a name that comes twice, are other names in Spark's schema."""
+    """A nameless index as pandas writes it, and a name that appears twice, are other names in Spark's schema."""
     for name, headers in {"index": [",a,b"] * 2, "twice": ["a,b,b"] * 2, "case": ["q,a,b", "Q,A,B"]}.items():
         (tmp_path / name).mkdir()
         for at, header in enumerate(headers):
@@ -445,7 +445,7 @@ def test_what_does_not_go_with_arrays_or_without_them(engine, data, options, nam
 
 
 def test_structs_without_items_are_lists_of_relevances(spark):
-    """Nothing in them can come twice, so every rule of duplicates is the same; metrics of items need more."""
+    """Nothing in them can appear twice, so every rule of duplicates is the same; metrics of items need more."""
     lists = table_of([("7", [(1.0,)])], "query_id string, relevance array<struct<relevance: double>>")
     for options in ({"engine": "local"}, {"convention": "default;duplicates=best", "engine": "spark"}):
         assert [row["ndcg"] for row in rows_of(evaluate_frame(lists, k=1, **options).per_query)] == [1.0]

@@ -135,7 +135,7 @@ def test_duplicates(metrics, tmp_path, engine, form):
         run, judged = (TWICE, ROWS) if form == "run" else (ROWS, TWICE)
         tables = ("--input", write_run(tmp_path / "in" / "run.parquet", run), "--judgments")
         tables += (write_judgments(tmp_path / "in" / "qrels.parquet", judged),)
-    named = "item 0 comes 2 times" if form == "below the cutoff" else "an item comes twice"
+    named = "item 0 appears 2 times" if form == "below the cutoff" else "an item appears twice"
     assert_refused(refused_night(metrics, tmp_path, *tables, *more, **engine), named, "query_id=q")
 
 

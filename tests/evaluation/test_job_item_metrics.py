@@ -92,7 +92,7 @@ def test_a_gate_on_the_catalogue_that_is_not_met(books):
 @pytest.mark.parametrize(
     ("columns", "named"),
     [
-        ({"item_id": [*COPIES, *OTHERS[:3], "w"]}, ["item_id=w comes twice"]),
+        ({"item_id": [*COPIES, *OTHERS[:3], "w"]}, ["item_id=w appears twice"]),
         (None, ["metric 'coverage@5' needs the item table", "--items"]),
     ],
 )

@@ -202,7 +202,7 @@ def test_an_item_that_is_nan_is_a_bad_row_and_the_two_zeros_are_one_item(given, 
         return refused(evaluate(*map(given, tables), k=3, convention=Convention(ties="item_asc"), **engine))
 
     assert "null_item" in said(1.0, NAN)
-    assert said(1.0, 0.0, -0.0).startswith("an item comes twice in the ")
+    assert said(1.0, 0.0, -0.0).startswith("an item appears twice in the ")
     assert said(1.0, 0.0) == ""
 
 
@@ -212,5 +212,5 @@ def test_items_of_arrays_that_are_the_two_zeros_come_twice(engine):
                       "query_id string, relevance array<struct<item: double, relevance: double>>")  # fmt: skip
         return refused(evaluate(lists, **engine))
 
-    assert said(0.0, -0.0).startswith("an item comes twice in the list ")
+    assert said(0.0, -0.0).startswith("an item appears twice in the list ")
     assert said(NAN, NAN) == ""

@@ -1,7 +1,7 @@
 """Lists of items, one row a query: the numbers of the long table of the same lists, to the last bit.
 
 This machine ranks them here, but for a few of each form that Spark has to explode, join and read by itself. Every
-rule of a convention, and items that come twice: test_lists_by_rules.py.
+rule of a convention, and items that appear twice: test_lists_by_rules.py.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ def test_arrays_of_structs_with_fields_in_another_case(engine):
     schema = "query_id string, relevance array<struct<Item: string, Relevance: int>>"
     assert values(evaluate(table([("q", [("a", 0), ("b", 1)])], schema), metrics="rr", **engine)) == [0.5]
     twice = evaluate(table([("q", [("a", 0), ("a", 1)])], schema), **engine)
-    assert "an item comes twice in the list" in refusal(InputRefusedError, twice.to_pandas)
+    assert "an item appears twice in the list" in refusal(InputRefusedError, twice.to_pandas)
 
 
 RENAMED = [("item_id", {}), ("country", {"segments": "country"}), ("w", {"weight": "w"}),
@@ -572,7 +572,7 @@ def test_bad_scores_and_grades_of_lists(score, grade, reason):
 def test_an_item_twice_is_refused_unless_a_rule_says_which_counts(ranked, relevant, kind):
     data = table([("q", "DE", ranked, relevant)], IDS)
     said = refusal(InputRefusedError, evaluate(data, **BOTH).to_pandas)
-    assert said.startswith(f"an item comes twice in the {kind} of query query_id=q. Remove it, or choose which")
+    assert said.startswith(f"an item appears twice in the {kind} of query query_id=q. Remove it, or choose which")
     said = refusal(InputRefusedError, evaluate(data.drop_columns(["query_id"]), **BOTH).to_pandas)
     assert f"of query [{', '.join(ranked)}] (there is no query column)" in said
     assert values(evaluate(data, check_duplicates="none", **BOTH))

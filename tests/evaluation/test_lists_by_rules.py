@@ -91,7 +91,7 @@ class Lists:
 
 
 def lists_for(rule: Rule, seed: int, n_queries: int = 14) -> list[Lists]:
-    """Lists with ties, with items that come twice if a rule chooses, and with bad entries if they are rejected."""
+    """Lists with ties, with items that appear twice if a rule chooses, and with bad entries if they are rejected."""
     draw = random.Random(f"{seed} {rule.convention.duplicates} {rule.on_invalid} {rule.null_score}")
     found = []
     for number in range(n_queries):

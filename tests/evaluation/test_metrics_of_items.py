@@ -404,8 +404,8 @@ def test_what_cannot_be_computed_is_refused_before_anything_runs(spark):
     ("metric", "items", "message"),
     [
         ("ild@5", [("a", [1.0]), ("b", [1.0, 2.0])], "item item_id=b is listed with items that have vectors of two"),
-        ("ild@5", [("a", [1.0]), ("b", [2.0]), ("b", [1.0])], "item item_id=b comes twice in the item table"),
-        ("coverage@5", [("a", [1.0]), ("z", [2.0]), ("z", [1.0])], "item item_id=z comes twice in the item table"),
+        ("ild@5", [("a", [1.0]), ("b", [2.0]), ("b", [1.0])], "item item_id=b appears twice in the item table"),
+        ("coverage@5", [("a", [1.0]), ("z", [2.0]), ("z", [1.0])], "item item_id=z appears twice in the item table"),
     ],
 )
 def test_bad_items_are_refused_by_name(spark, metric, items, message):

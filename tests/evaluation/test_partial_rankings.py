@@ -281,7 +281,7 @@ def test_an_item_twice_in_a_list_is_refused(rows, where, limits) -> None:
     for seed in range(4):
         parts = split(tables.rows, seed, most_rows=3)
         with pytest.raises(
-            InputRefusedError, match=rf"an item comes twice in the {where} of query query_id=q\. Does"
+            InputRefusedError, match=rf"an item appears twice in the {where} of query query_id=q\. Does"
         ):
             tables.rankings(parts, **limits)
     unchecked = replace(settings, check_duplicates="none")

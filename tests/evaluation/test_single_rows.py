@@ -107,7 +107,7 @@ def test_rows_add_up_whatever_the_ties_the_ideal_and_the_cutoff(spark):
 
 def test_the_view_refuses_or_resolves_duplicates_as_evaluate_does(spark):
     frame = spark.createDataFrame(TWICE, LONG)
-    assert "comes twice" in refusal(rank_rows(frame, EvaluationSettings()))
+    assert "appears twice" in refusal(rank_rows(frame, EvaluationSettings()))
     best = EvaluationSettings(convention=Convention(duplicates="best"))
     assert [row["relevance"] for row in rank_rows(frame, best).collect()] == [1.0]
 

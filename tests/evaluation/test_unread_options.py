@@ -33,7 +33,7 @@ SAME_VALUES = {
     "source": "so have all readers",
     "on_invalid": "no row is bad",
     "null_score": "no score is null",
-    "check_duplicates": "no item comes twice",
+    "check_duplicates": "no item appears twice",
     "allow_unmatched": "relevances are in the table",
 }
 """Options that are read, and change no value of good rows."""

@@ -26,7 +26,7 @@ def test_every_route_has_the_same_means(spark, tmp_path, seed):
 @pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize("seed", [11, 22, 24])
 def test_every_route_has_the_same_metrics_of_queries(spark, tmp_path, seed):
-    """Seed 11 has items that come twice, 22 a table of gains, 24 duplicates that are refused."""
+    """Seed 11 has items that appear twice, 22 a table of gains, 24 duplicates that are refused."""
     result = routes.ask(spark, draw_question(seed, tmp_path, per_query=True))
     assert result.differences == []
     assert result.asked >= 12

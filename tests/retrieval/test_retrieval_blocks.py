@@ -286,7 +286,7 @@ def test_bad_labels_are_refused(labels):
 
 def test_a_query_or_a_found_item_that_comes_twice_is_refused():
     one, two = {"id": [1], "vector": [[1.0]]}, {"id": [2, 2], "vector": [[1.0], [2.0]]}
-    with pytest.raises(InputRefusedError, match="a query comes twice: query_id=2"):
+    with pytest.raises(InputRefusedError, match="a query appears twice: query_id=2"):
         found_items(two, one, "cosine", 3, rows=1)
-    with pytest.raises(InputRefusedError, match="an item comes twice among those found for query_id=1"):
+    with pytest.raises(InputRefusedError, match="an item appears twice in the results of query_id=1"):
         found_items(one, two, "cosine", 3, rows=1)

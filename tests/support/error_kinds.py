@@ -148,7 +148,7 @@ KINDS = {
     ),
     "item twice": Kind(
         "InputRefusedError",
-        "an item comes twice in the ranking of query query_id=q7.",
+        "an item appears twice in the ranking of query query_id=q7.",
         lambda spark, _: evaluate(table(spark, GOOD, ("q7", "a", 1.0, 0.0)), k=3).per_query.collect(),
     ),
     "nothing relevant": Kind(
@@ -177,7 +177,7 @@ KINDS = {
     ),
     "compared queries twice": Kind(
         "InputRefusedError",
-        "query query_id=q comes twice in run 'a' at k=10",
+        "query query_id=q appears twice in run 'a' at k=10",
         lambda spark, _: compare(
             table(
                 spark,

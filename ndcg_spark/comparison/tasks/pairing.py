@@ -246,7 +246,7 @@ def _refuse_repeats(rows: pa.RecordBatch, cells: IntArray, settings: ComparisonS
         row = int(repeats.min())
         run, k = settings.runs[rows.column(RUN)[row].as_py()], rows.column(K)[row].as_py()
         where = f"run {run!r} at k={labels.cutoff(k)}"
-        _refuse_query(rows, row, f"comes twice in {where}; choose the rows of one night and data set", settings)
+        _refuse_query(rows, row, f"appears twice in {where}; choose the rows of one night and data set", settings)
 
 
 def _refuse_differing_ideals(

@@ -58,7 +58,7 @@ def resolve_duplicates(
     )
     if policy != "error":
         return flat
-    message = ("item ", F.col(ITEM).cast("string"), " comes ", F.col(COPIES).cast("string"), " times in query ")
+    message = ("item ", F.col(ITEM).cast("string"), " appears ", F.col(COPIES).cast("string"), " times in query ")
     text = format_query_key(keys, names.query)
     advice = advise_on_repeats("ranking" if {SCORE, RANK} & {*flat.columns} else "judgments", settings, others)
     guard = next(column for column in (SCORE, RANK, RELEVANCE) if column in flat.columns)

@@ -131,7 +131,7 @@ class Windows(Strategy):
             if items in queries.columns:
                 twice = F.size(F.array_distinct(items)) < F.size(items)
                 advice = advise_on_repeats(list_kind, self.settings, self.plan.others)
-                message = (f"an item comes twice in the {list_kind} of query ", query, f". {advice}")
+                message = (f"an item appears twice in the {list_kind} of query ", query, f". {advice}")
                 queries = queries.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
         if "shared_place" in queries.columns:
             message = ("query ", query, f" {TWO_ON_ONE_RANK}.")
@@ -158,7 +158,7 @@ def _number_copies(judgments: DataFrame, settings: EvaluationSettings) -> DataFr
         twice = F.count(F.when(F.col(col.RELEVANCE) > 0, 1)).over(by_item) > 1
         advice = advise_on_repeats("judgments", settings, ())
         message = (
-            "an item comes twice in the judgments of query ",
+            "an item appears twice in the judgments of query ",
             format_query_key([*names.query], names.query),
             f". {advice}",
         )

@@ -76,7 +76,7 @@ class _Features:
             twice = ragged.equals_previous(int_values(self.column("place")), lengths)
             place = int(int_values(self.column("place"))[twice.argmax()])
             query = int(ragged.query_of_rows(lengths)[twice.argmax()])
-            self._refuse(int(offsets[query]) + place, "comes twice in the item table; keep one row of it")
+            self._refuse(int(offsets[query]) + place, "appears twice in the item table; keep one row")
 
     def column(self, name: str) -> pa.Array:
         return pc.struct_field(self._rows, name)

@@ -133,7 +133,7 @@ class _JudgmentIndex:
         twice = pairs[1:][pairs[1:] == pairs[:-1]] // n_codes
         flags = np.bincount(twice, minlength=self.keys.num_rows) > 0
         advice = advise_on_repeats("judgments", task.settings, task.others)
-        refuse_first(self.keys, flags, "an item comes twice in the judgments of query ", f". {advice}", task)
+        refuse_first(self.keys, flags, "an item appears twice in the judgments of query ", f". {advice}", task)
 
 
 def _select_query_keys(partial: PartialRankings, task: RankingTask) -> pa.RecordBatch:

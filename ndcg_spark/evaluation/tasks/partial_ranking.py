@@ -634,4 +634,4 @@ def refuse_repeats(keys: pa.RecordBatch, entries: Entries, kind: str, task: Rank
     if TWICE in entries.columns:
         twice |= ragged.to_lengths(ragged.offsets_after_filter(entries.numbers(TWICE), entries.offsets)) > 0
     advice = advise_on_repeats(kind, task.settings, task.others)
-    refuse_first(keys, twice, f"an item comes twice in the {kind} of query ", f". {advice}", task)
+    refuse_first(keys, twice, f"an item appears twice in the {kind} of query ", f". {advice}", task)

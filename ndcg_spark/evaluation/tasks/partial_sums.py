@@ -486,7 +486,7 @@ def finish_catalogue(
     """Compute means and catalogue metrics; raise if an item is in the item table twice."""
     for batch in batches:
         if batch.num_rows and (twice := get_value(batch.column("twice"), 0)) is not None:
-            raise InputRefusedError(f"item {item_column}={twice} comes twice in the item table; keep one row of it.")
+            raise InputRefusedError(f"item {item_column}={twice} appears twice in the item table; keep one row.")
         is_list_count = pc.equal(batch.column("metric"), LISTS)
         means = batch.filter(pc.invert(is_list_count)).select([*GROUP_KEYS, labels.ASKED, *COUNTS, "states"])
         yield finish_batch(means, confidence)

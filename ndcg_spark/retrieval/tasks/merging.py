@@ -93,7 +93,7 @@ def _refuse_repeated_items(ids: pa.Array, entries: Entries, task: RetrievalTask)
     if len(repeated):
         query = get_value(ids, int(repeated[0]))
         raise InputRefusedError(
-            f"an item comes twice among those found for {task.settings.query}={query}: column {task.settings.item!r} "
+            f"an item appears twice in the results of {task.settings.query}={query}: column {task.settings.item!r} "
             "of the corpus must identify items, with one row each."
         )
 

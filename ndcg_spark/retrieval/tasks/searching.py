@@ -148,7 +148,7 @@ def read_query_block(rows: pa.RecordBatch, task: RetrievalTask) -> QueryBlock:
     repeated = np.flatnonzero(int_values(counted.field("counts")) > 1)
     if len(repeated):
         query = get_value(counted.field("values"), int(repeated[0]))
-        raise InputRefusedError(f"a query comes twice: {task.settings.query}={query}. Each must have one row.")
+        raise InputRefusedError(f"a query appears twice: {task.settings.query}={query}. Each must have one row.")
     n_levels = tables.read_width(rows, tables.LABELS) + 1 if task.label_kind == "array" else 2
     return QueryBlock(rows, make_vectors(tables.read_matrix(rows, tables.VECTOR)), n_levels)
 

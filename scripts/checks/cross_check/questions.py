@@ -1,7 +1,7 @@
 """Questions of routes.py: random rankings of two runs, and the options by which they are evaluated.
 
 A question is about means, with weights, segments, bad rows and several metrics; or about the NDCG of each query, with
-everything that a convention can choose, negative relevances, and items and order values that come twice.
+everything that a convention can choose, negative relevances, and items and order values that appear twice.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ Key = tuple[str | int | None, ...]
 Answer = dict[Key, Any]
 Rule = Callable[[Question], str | None]
 """Why a route cannot be asked a question."""
-REASONS = re.compile(r"nan_score|null_query|null_item|comes (?:twice|\d+ times)")
+REASONS = re.compile(r"nan_score|null_query|null_item|appears (?:twice|\d+ times)")
 REFUSED = "refused: "
 VALUES = ("dcg", "idcg", "ndcg")
 FACTS = ("status", "n_items", "n_judged", "n_relevant")

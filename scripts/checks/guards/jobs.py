@@ -88,7 +88,7 @@ CAUSES = {
     "no rows": Cause(lambda folder: csv(folder), "no rows"),
     "NaN score": Cause(lambda folder: csv(folder, *GOOD, "q,c,nan,1"), "nan_score 1"),
     "text for a number": Cause(lambda folder: csv(folder, *GOOD, "q,c,high,1"), "1 bad row of 3"),
-    "an item twice": Cause(lambda folder: csv(folder, *GOOD, "q,a,1,1"), "comes twice"),
+    "an item twice": Cause(lambda folder: csv(folder, *GOOD, "q,a,1,1"), "appears twice"),
     "corrupt file": Cause(corrupt, "part.parquet"),
     "output below its input": Cause(
         lambda folder: [*csv(folder, *GOOD), "--output", folder / "rows.csv" / "x"], "choose another path"
