@@ -288,6 +288,4 @@ def check_margin(margin: float) -> None:
 def refuse_unread_seed(replicates: int, flips: int, *, is_given: bool) -> None:
     """Raise if a seed was passed, but no replicates or flips that use it."""
     if is_given and not replicates and not flips:
-        raise InvalidParameterError(
-            f"nothing reads {option('seed')}: there are no replicates and no flips; leave it out."
-        )
+        raise InvalidParameterError(f"{option('seed')} has no effect without replicates or flips; remove it.")

@@ -673,7 +673,7 @@ def refuse_unread_options(settings: EvaluationSettings, names: Collection[str] |
     """Raise for an option without effect: among `names`, or any that differs from its default."""
     for option_name, reason in find_unread_options(settings).items():
         if names is None or option_name in names:
-            raise InvalidParameterError(f"nothing reads {option(option_name)}: {reason}; leave it out.")
+            raise InvalidParameterError(f"{option(option_name)} has no effect: {reason}; remove it.")
 
 
 def refuse_unread_k(names: str | Sequence[str]) -> None:
@@ -683,5 +683,5 @@ def refuse_unread_k(names: str | Sequence[str]) -> None:
         for metric_at in map(read_metric, split_metrics(names))
     ):
         raise InvalidParameterError(
-            f"nothing reads {option('k')}: each of the metrics names its cutoff, or has none; leave it out."
+            f"{option('k')} has no effect: each metric names its cutoff or has none; remove it."
         )

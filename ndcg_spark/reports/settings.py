@@ -20,7 +20,7 @@ def require_texts(column: str | None, *, has_texts: bool) -> None:
     """Raise for a column of texts without a table of them."""
     if column is not None and not has_texts:
         raise InvalidParameterError(
-            f"nothing reads {option('query_text_col')}: there is no {option('query_texts')}; leave it out."
+            f"{option('query_text_col')} has no effect without {option('query_texts')}; remove it."
         )
 
 

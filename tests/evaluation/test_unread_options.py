@@ -1,4 +1,4 @@
-"""Every option is read, or refused where nothing reads it: nobody takes one for granted that has no effect."""
+"""Every option is read, or refused where it has no effect."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def test_every_option_is_read_or_refused(engine, name):
 
 
 UNREAD = [
-    ({"order": "place"}, "nothing reads order=: only convention='default;ties=input_order' and"),
+    ({"order": "place"}, "order= has no effect: only convention='default;ties=input_order' and"),
     ({"order": "place", "convention": "trec_eval"}, "only convention='trec_eval;ties=input_order' and"),
-    ({"order": "place", "rank": "place", "convention": "default;ties=input_order"}, "nothing reads order="),
-    ({"score": "number", "rank": "place"}, "nothing reads score=: ranks are used instead"),
+    ({"order": "place", "rank": "place", "convention": "default;ties=input_order"}, "order= has no effect"),
+    ({"score": "number", "rank": "place"}, "score= has no effect: ranks are used instead"),
     pytest.param(
         {"check_duplicates": "none", "convention": "default;duplicates=best"},
-        "nothing reads check_duplicates=",
+        "check_duplicates= has no effect",
         marks=pytest.mark.spark,
     ),
-    ({"as_of": date(2026, 1, 1), "metrics": "ndcg"}, "nothing reads as_of="),
-    ({"k": 5, "metrics": ["ndcg@10", "p(rel=2)@3"]}, "nothing reads k=: each of the metrics names its cutoff"),
-    ({"k": 10, "metrics": "rprec,ap@3", "convention": "trec_eval"}, "nothing reads k="),
+    ({"as_of": date(2026, 1, 1), "metrics": "ndcg"}, "as_of= has no effect"),
+    ({"k": 5, "metrics": ["ndcg@10", "p(rel=2)@3"]}, "k= has no effect: each metric names its cutoff"),
+    ({"k": 10, "metrics": "rprec,ap@3", "convention": "trec_eval"}, "k= has no effect"),
     ({"convention": "default;ties=best;ties=worst"}, "has 'ties' twice; keep one"),
 ]
 
@@ -101,32 +101,36 @@ def test_an_option_with_an_effect_is_taken(options):
 def test_options_of_compare_without_effect_are_refused(spark):
     result = evaluate(spark.createDataFrame(ROWS, SCHEMA), score=["score", "number"], k=[1, 5])
     for options, told in (
-        ({"seed": 1, "replicates": 0, "flips": 0}, "nothing reads seed="),
-        ({"k": 1, "metrics": "ndcg@5"}, "nothing reads k="),
+        ({"seed": 1, "replicates": 0, "flips": 0}, "seed= has no effect without replicates or flips"),
+        ({"k": 1, "metrics": "ndcg@5"}, "k= has no effect"),
     ):
         with pytest.raises(InvalidParameterError, match=told):
             compare(result, **options)
 
 
 FLAGS = [
-    ("mean-ndcg --input x.parquet", {"order-col": "o"}, "nothing reads --order-col: only --ties input_order and"),
+    ("mean-ndcg --input x.parquet", {"order-col": "o"}, "--order-col has no effect: only --ties input_order and"),
     (
         "mean-ndcg --input x.parquet --rank-col r",
         {"score-col": "s"},
-        "nothing reads --score-col: ranks are used instead",
+        "--score-col has no effect: ranks are used instead",
     ),
-    ("mean-ndcg --input x.parquet --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
-    ("compare-runs --input x.parquet --run-col r", {"order-col": "o"}, "nothing reads --order-col"),
-    ("compare-runs --input x.parquet --run-col r --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
-    ("compare-runs --per-query x.parquet --metrics ndcg@5", {"k": "3"}, "nothing reads --k"),
-    ("compare-runs --per-query x.parquet --replicates 0 --flips 0", {"seed": 3}, "nothing reads --seed"),
+    ("mean-ndcg --input x.parquet --metrics ndcg@5", {"k": "3"}, "--k has no effect"),
+    ("compare-runs --input x.parquet --run-col r", {"order-col": "o"}, "--order-col has no effect"),
+    ("compare-runs --input x.parquet --run-col r --metrics ndcg@5", {"k": "3"}, "--k has no effect"),
+    ("compare-runs --per-query x.parquet --metrics ndcg@5", {"k": "3"}, "--k has no effect"),
+    (
+        "compare-runs --per-query x.parquet --replicates 0 --flips 0",
+        {"seed": 3},
+        "--seed has no effect without replicates or flips",
+    ),
 ]
 DUPLICATES = (
     "mean-ndcg --input x.parquet --duplicates best",
     {"check-duplicates": "all"},
-    "reads --check-duplicates",
+    "--check-duplicates has no effect",
 )
-DIAGNOSE = ("diagnose runs --input x.parquet", {"order-col": "o"}, "nothing reads --order-col")
+DIAGNOSE = ("diagnose runs --input x.parquet", {"order-col": "o"}, "--order-col has no effect")
 
 
 @by("words, options, told", local=FLAGS, spark=[DUPLICATES, DIAGNOSE])

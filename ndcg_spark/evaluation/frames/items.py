@@ -58,7 +58,9 @@ def check_item_tables(settings: EvaluationSettings, tables: ItemTables) -> None:
             raise InvalidParameterError(f"metric {settings.metric_with(needs[0])!r} needs the {title} ({how}).")
         if frames[table] is not None and not needs:
             example = "ild@10" if table == ITEMS else "novelty@10"
-            raise InvalidParameterError(f"no metric reads the {title}; name one, such as {example}, or leave it out.")
+            raise InvalidParameterError(
+                f"no metric reads the {title}; add one, such as {example}, or remove the table."
+            )
     item = str(settings.columns.item)
     for table, frame in frames.items():
         if frame is not None:
