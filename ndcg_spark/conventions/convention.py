@@ -154,7 +154,7 @@ class Convention:
             raise InvalidParameterError(f"a convention is the name of a preset or a Convention; got {text!r}.")
         name, *changes = text.split(";")
         if name not in PRESETS:
-            raise InvalidParameterError(f"unknown convention {name!r}; there are {', '.join(sorted(PRESETS))}.")
+            raise InvalidParameterError(f"unknown convention {name!r}; choose one of {', '.join(sorted(PRESETS))}.")
         pairs = [change.partition("=") for change in changes]
         changed_choices = {choice: value for choice, _, value in pairs}
         if len(changed_choices) < len(pairs):
@@ -185,7 +185,7 @@ class Convention:
         parsed: dict[str, str | float | None] = {}
         for choice, value in choices.items():
             if choice not in _CHANGEABLE:
-                raise InvalidParameterError(f"unknown choice {choice!r}; there are {', '.join(_CHANGEABLE)}.")
+                raise InvalidParameterError(f"unknown choice {choice!r}; choose one of {', '.join(_CHANGEABLE)}.")
             parsed[choice] = _parse_padding(value) if choice == "pad_to_k" else value
         return replace(self, **parsed)  # type: ignore[arg-type]  # text, which __post_init__ checks
 
@@ -355,7 +355,7 @@ def in_words(convention: Convention) -> list[tuple[str, str]]:
     ]
     sentences += [(title, words[getattr(convention, choice)]) for choice, (title, words) in _WORDS.items()]
     padded = convention.pad_to_k
-    short = "are left short" if padded is None else f"are filled up with items of relevance {padded:g}"
+    short = "stay short" if padded is None else f"are filled up with items of relevance {padded:g}"
     return [*sentences, ("Lists shorter than k", short)]
 
 
@@ -439,12 +439,12 @@ _preset("catboost_exp", "CatBoost NDCG:type=Exp, tied items worst first", ties="
 _preset(
     "mllib",
     "Spark MLlib ndcgAt from Scala with relevances, which takes the labels in the order given for ideal; needs a "
-    "column with an array of them; mllib_sorted is what it should be",
+    "column with an array of them; mllib_sorted corrects this",
     ideal="unsorted", **_EMPTY_TRUTH, **_BY_ITEM,
 )  # fmt: skip
 _preset(
     "mllib_sorted",
-    "Spark MLlib ndcgAt from Scala with relevances, had it sorted the ideal list",
+    "Spark MLlib ndcgAt from Scala with relevances, with the ideal list sorted",
     **_EMPTY_TRUTH,
     **_BY_ITEM,
 )

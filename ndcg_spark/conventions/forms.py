@@ -396,7 +396,7 @@ def discount_table(spec: str | DiscountFunction, n_ranks: int) -> FloatArray:
     if callable(spec):
         weights = np.asarray(spec(np.arange(1, n_ranks + 1, dtype=np.float64)), dtype=np.float64)
         if weights.shape != (n_ranks,):
-            raise InvalidParameterError(f"discount function gave shape {weights.shape} for {n_ranks} ranks.")
+            raise InvalidParameterError(f"discount function returned shape {weights.shape} for {n_ranks} ranks.")
         check_weights(weights.tolist(), "discount function", may_end_in_zeros=True)
         return weights
     form = parse_discount(spec)

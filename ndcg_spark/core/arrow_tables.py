@@ -95,7 +95,7 @@ def to_spark_types(label: str, source: Any) -> tuple[pa.Table, set[str]]:
             if _has_nanoseconds(table.column(number)):
                 cut.add(column)
         if len(columns) < table.num_columns:
-            raise TypeError("two columns have one name")
+            raise TypeError("column names are not unique")
         return pa.table(columns), cut
     except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
         raise conversion_error(label, column, error) from error
@@ -104,7 +104,7 @@ def to_spark_types(label: str, source: Any) -> tuple[pa.Table, set[str]]:
 def conversion_error(name: str, column: str, error: Exception) -> InvalidParameterError:
     where = f" (column {column!r})" if column else ""
     why = " ".join(str(error).split()).rstrip(".")
-    return InvalidParameterError(f"{name} cannot be handed over to Spark{where}: {why}.")
+    return InvalidParameterError(f"{name} cannot be converted for Spark{where}: {why}.")
 
 
 def _to_arrow(table: Any) -> pa.Table:

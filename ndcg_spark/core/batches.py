@@ -185,7 +185,7 @@ def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     chunks = pa.Table.from_batches(batches).combine_chunks().to_batches()
     if len(chunks) > 1:
         raise InputRefusedError(
-            f"rows have more than 2 GiB of text at once; {option('strategy', 'window')} ranks in Spark."
+            f"a batch has more than 2 GiB of text; use {option('strategy', 'window')}, which ranks in Spark."
         )
     return chunks[0]
 

@@ -131,10 +131,10 @@ def _explain_collation(kind: T.DataType, column: str) -> str:
     if not isinstance(text, T.StringType) or name == "UTF8_BINARY":
         return ""
     plain, value = _COLLATED.sub("", kind.simpleString()), column if column.isidentifier() else quote_name(column)
-    alike = f" (of one spelling: CAST({'rtrim' if 'RTRIM' in name else 'lower'}({value}) AS {plain}))"
+    alike = f" (or, to keep these equal, CAST({'rtrim' if 'RTRIM' in name else 'lower'}({value}) AS {plain}))"
     return (
-        f"is {kind.simpleString()}, in which Spark takes different texts for equal, and workers do not; make it "
-        f"plain text: CAST({value} AS {plain}){alike if text is kind else ''}."
+        f"is {kind.simpleString()}, in which Spark treats different texts as equal and workers do not; "
+        f"convert it to plain text: CAST({value} AS {plain}){alike if text is kind else ''}."
     )
 
 
@@ -169,7 +169,7 @@ def pack_row(frame: DataFrame, names: Sequence[str]) -> Column:
     info, spellings = describe_table(frame), Counter(name.lower() for name in names)
     for name in names:
         if spellings[name.lower()] > 1 and len(same := info.same_names(name)) > 1:
-            where = "in a table whose bad rows are to be kept as they came"
+            where = "in a table whose bad rows are stored"
             raise InputRefusedError(f"column {name!r} is {describe_repeats(same)} {where}; {ONE_EACH}")
     return F.struct(*exact_cols(names))
 

@@ -45,7 +45,7 @@ def find_spark_hint() -> str | None:
     if provided is not None:
         return f"{provided} is set"
     sql = sys.modules.get("pyspark.sql")
-    return "a session of Spark is active" if sql is not None and sql.SparkSession.getActiveSession() else None
+    return "a Spark session is active" if sql is not None and sql.SparkSession.getActiveSession() else None
 
 
 def require_spark(why: str, requested: str, where: str, action: str) -> None:

@@ -169,9 +169,9 @@ def explain_missing_file_system(error: Exception, reference: str) -> str | None:
     if not _NO_FILE_SYSTEM.search(str(error)):
         return None
     scheme = reference.partition(":")[0]
-    lacks = f"Spark here has no file system for {scheme}"
+    lacks = f"Spark has no file system for {scheme}"
     if scheme == "dbfs":
-        return f"{lacks}, which is known on Databricks only"
+        return f"{lacks}, which exists only on Databricks"
     if scheme.lower() not in _CLOUDS:
         return f"{lacks}; add its connector"
     import pyspark
@@ -232,7 +232,7 @@ def explain_environment_error(error: Exception) -> NdcgSparkError | None:
     """Explain a full disk of Spark's own, too many open files, or an unfit Python of workers; None otherwise."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NdcgSparkError(
-            f"{error.strerror} for temporary files: make room in {tempfile.gettempdir()}, or {_TMPDIR}."
+            f"{error.strerror} for temporary files: free space in {tempfile.gettempdir()}, or {_TMPDIR}."
         )
     if not isinstance(error, spark_errors()):
         return None
@@ -241,9 +241,7 @@ def explain_environment_error(error: Exception) -> NdcgSparkError | None:
     if full is not None:
         return NdcgSparkError(f"Spark has no room for its temporary files ({full[1]}): {_advise_room()}")
     if _TOO_MANY_FILES.search(text):
-        return NdcgSparkError(
-            "Spark may not open as many files as it needs (ulimit -n): raise the limit, say to 4096."
-        )
+        return NdcgSparkError("Spark reached the limit of open files (ulimit -n): raise it, for example to 4096.")
     return _explain_unfit_python(text)
 
 
@@ -251,10 +249,10 @@ def _advise_room() -> str:
     """Advise where Spark has its temporary files, and how to move them."""
     local, spark = _is_local()
     if not local or spark is None:
-        return "make room on the disks of its executors, or name others by spark.local.dir."
+        return "free space on the disks of its executors, or set spark.local.dir to other disks."
     folder = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", None) or "/tmp"
     named = "SPARK_LOCAL_DIRS" if os.environ.get("SPARK_LOCAL_DIRS") else "spark.local.dir"
-    return f"make room in {folder}, or name a folder on another disk by {named}."
+    return f"free space in {folder}, or set {named} to a folder on another disk."
 
 
 def _is_local() -> tuple[bool, SparkSession | None]:
@@ -292,7 +290,7 @@ def _explain_unfit_python(text: str) -> MissingPackageError | None:
         problem = f"{problem}: they run {command}, and this program runs {sys.executable}"
     else:
         return None
-    return MissingPackageError(f"{problem}; export PYSPARK_PYTHON={sys.executable} before the session is made.")
+    return MissingPackageError(f"{problem}; export PYSPARK_PYTHON={sys.executable} before the session is created.")
 
 
 def explain_unreadable_file(error: Exception) -> str | None:
@@ -300,7 +298,7 @@ def explain_unreadable_file(error: Exception) -> str | None:
     text = str(error)
     other = _OTHER_HEADER.search(text)
     if other:
-        return f"{other[1]} has not the header of the other files; give all files the same header, or leave it out."
+        return f"{other[1]} has another header than the other files; give all files the same header, or remove it."
     typed = _OTHER_TYPE.search(f"{text}\n")
     if typed:
         file, column, actual, wanted = typed.groups()
@@ -308,10 +306,10 @@ def explain_unreadable_file(error: Exception) -> str | None:
     match = _UNREADABLE.search(text)
     if match is None:
         old = _NO_PARQUET.search(text)
-        return f"{old.group(1)} ({old.group(2).strip()}); restore the file, or leave it out." if old else None
+        return f"{old.group(1)} ({old.group(2).strip()}); restore the file, or remove it." if old else None
     line = _SQLSTATE.sub("", match.group(1)).strip().rstrip(".")
     if _WITH_COLON.search(text):
-        return f"{line}. Spark does not read files of this machine with a colon in their names; rename the file."
+        return f"{line}. Spark does not read local files with a colon in their names; rename the file."
     cause = _CAUSE.search(text, match.end())
     why = f" ({cause.group(1).strip().rstrip('.')})" if cause else ""
-    return f"{line}{why}; restore the file, or leave it out."
+    return f"{line}{why}; restore the file, or remove it."

@@ -109,7 +109,7 @@ def to_tuple(name: str, value: Any) -> tuple[Any, ...]:
     try:
         return tuple(value)
     except TypeError:
-        raise InvalidParameterError(f"{option(name)} must be one name or several; got {value!r}.") from None
+        raise InvalidParameterError(f"{option(name)} must be a name or a list of names; got {value!r}.") from None
 
 
 def check_values(settings: Any) -> None:

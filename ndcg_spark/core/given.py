@@ -118,10 +118,12 @@ def _explain_unknown_option(
         hint = f" Did you mean {near[0]!r}?" if near else ""
         return InvalidParameterError(f"{problem}.{hint}")
     if callable(arguments[name]):
-        return InvalidParameterError(f"{problem}, a rule of the convention: write convention=Convention({name}=...).")
+        return InvalidParameterError(
+            f"{problem}; it is part of the convention: write convention=Convention({name}=...)."
+        )
     text = f"{arguments.get('convention') or 'default'};{name}={arguments[name]}"
     rules[name](text)  # refuses a wrong value
-    return InvalidParameterError(f"{problem}, a rule of the convention: write convention={text!r}.")
+    return InvalidParameterError(f"{problem}; it is part of the convention: write convention={text!r}.")
 
 
 def _find_session(arguments: Iterable[Any]) -> SparkSession | None:
@@ -151,8 +153,8 @@ def _refuse_stream(name: str, argument: Any, refuses: str | None) -> None:
             _refuse_stream(f"{name}[{key!r}]", inner, refuses)
     elif refuses is not None and _is_stream(argument):
         raise InputRefusedError(
-            f"{name} is a stream, and metrics need all rows of a query: call {refuses} in the function "
-            "that writeStream.foreachBatch takes, or read the table by spark.read."
+            f"{name} is a stream, and metrics need all rows of a query: call {refuses} in a function "
+            "for writeStream.foreachBatch, or read the table with spark.read."
         )
 
 
@@ -198,5 +200,5 @@ def get_or_start_session() -> SparkSession:
     spark = SparkSession.getActiveSession()
     if spark is None:
         spark = SparkSession.builder.getOrCreate()
-        _log.warning("no Spark session is active: one was started, Spark %s", spark.version)
+        _log.warning("no active Spark session: started one with Spark %s", spark.version)
     return spark

@@ -28,7 +28,7 @@ def text(value: object) -> str:
 
 def describe_runs(runs: Collection[str], listed: str) -> str:
     """Say in a clause which runs there are; `join_names` are their names, or some of these."""
-    return "there is one run, without a name" if set(runs) == {""} else f"there are {listed or 'none'}"
+    return "the only run has no name" if set(runs) == {""} else f"there are {listed or 'none'}"
 
 
 def key(values: Mapping[str, object]) -> str:

@@ -20,8 +20,8 @@ NUMBER_TEXT = r"(?i)^[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf|infinity)$"
 BELOW_MICROSECONDS = "ndcg_spark.below_microseconds"
 """Metadata of a column of timestamps of which nanoseconds were cut off; see `core/arrow_tables.py`."""
 HAS_NANOSECONDS = (
-    "has timestamps in nanoseconds, which Spark cuts to microseconds, and makes some equal; round them "
-    "(pandas: .dt.floor('us')), or make them text."
+    "has timestamps in nanoseconds, which Spark truncates to microseconds, so that some become equal; round them "
+    "(pandas: .dt.floor('us')), or cast them to text."
 )
 """Why such a column is refused, as `TableInfo.refused`."""
 _SPELLINGS = {
@@ -118,7 +118,7 @@ class TableInfo:
         near = [name for name in names if name.lower() == column.lower()]
         near = near or difflib.get_close_matches(column, names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        have = ", ".join(names) or "no columns at all"
+        have = ", ".join(names) or "no columns"
         raise MissingColumnError(
             f"column {column!r} ({option_name}) is not in the {self.label}, which has: {have}.{hint}"
         )
@@ -136,8 +136,8 @@ class TableInfo:
         if other is None or self.case_sensitive:
             return False
         raise InputRefusedError(
-            f"column {column!r} is called {other!r} in a table that was given: rename it, as in "
-            f".withColumnRenamed({other!r}, {column!r}), or name it as it is written there."
+            f"column {column!r} is named {other!r} in a table; rename it, as in "
+            f".withColumnRenamed({other!r}, {column!r}), or use that name."
         )
 
     def require_key(self, column: str, option_name: str) -> pa.DataType:
@@ -168,7 +168,7 @@ class TableInfo:
         if len(same) > 1:
             names = " and ".join(same)
             raise InputRefusedError(
-                f"column {column!r} has structs with fields {names}, one name to Spark; rename one."
+                f"column {column!r} has structs with fields {names}, which Spark treats as one name; rename one."
             )
         return same[0] if same else None
 
@@ -186,4 +186,4 @@ def list_fields(kind: pa.DataType) -> list[pa.Field]:
 
 def describe_repeats(same: list[str]) -> str:
     spellings = sorted(set(same))
-    return f"there {len(same)} times" + (f" ({', '.join(spellings)})" if len(spellings) > 1 else "")
+    return f"present {len(same)} times" + (f" ({', '.join(spellings)})" if len(spellings) > 1 else "")

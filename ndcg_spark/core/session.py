@@ -24,9 +24,7 @@ SHUFFLE_PARTITIONS = 200
 BATCH_BYTES, MAX_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1)
 """The limit for bytes of a batch, and its value that is no limit."""
 LASTING_CATALOG = "--conf spark.sql.catalogImplementation=hive"
-IN_MEMORY = (
-    f"The catalog of this session is kept in memory; start Spark with {LASTING_CATALOG} to use that of a metastore."
-)
+IN_MEMORY = f"The catalog of this session is kept in memory; start Spark with {LASTING_CATALOG} to use a metastore."
 """Hint for messages if `has_own_catalog`."""
 _NO_VALUE = ("[SQL_CONF_NOT_FOUND]", "[CONFIG_NOT_AVAILABLE]", "configuration not found: ")
 """Messages about a setting that is not set (the last by Sail), or that the platform hides."""
@@ -103,8 +101,8 @@ def _would_be_local() -> bool:
         pass
     except OSError as error:
         raise NdcgSparkError(
-            f"Spark's defaults {str(defaults)!r} cannot be read ({error.strerror}): let this user read the file, or "
-            "name another folder by SPARK_CONF_DIR."
+            f"cannot read Spark's defaults {str(defaults)!r} ({error.strerror}): make the file readable, or set "
+            "SPARK_CONF_DIR to another folder."
         ) from error
     masters = _MASTER.findall(texts)
     return all(master.startswith("local") for master in masters)

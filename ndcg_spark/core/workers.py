@@ -105,9 +105,9 @@ def _pack(function: BatchFunction) -> BatchFunction:
             if on_connect or socket.gethostname() != host:
                 cure = ship if lacks == "ndcg_spark" else install
             elif sys.executable == here:
-                cure = "install it there, or set PYTHONPATH, before the session is made."
+                cure = "install it there, or set PYTHONPATH, before the session is created."
             else:
-                cure = f"export PYSPARK_PYTHON={here} before the session is made."
+                cure = f"export PYSPARK_PYTHON={here} before the session is created."
             line = f"{workers_run} {sys.executable}, which has no {lacks}, and this program runs {here}: {cure}"
             # The text of a cause comes first, here without a stack; Spark would set it to None before it prints.
             cause = ModuleNotFoundError(line)

@@ -89,7 +89,7 @@ def _check_temporary_folder() -> None:
         tempfile.gettempdir()
     except OSError as error:  # gettempdir has tried each candidate with a small file
         raise NdcgSparkError(
-            f"{error.strerror or error}: make room in one of them, or set TMPDIR to a folder on another disk."
+            f"{error.strerror or error}: free space in one of them, or set TMPDIR to a folder on another disk."
         ) from None
 
 

@@ -125,7 +125,7 @@ class AlphaNdcg(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.refuse(not 0 <= self.alpha <= 1, f"alpha must lie between 0 and 1; got {self.alpha:g}")
+        self.refuse(not 0 <= self.alpha <= 1, f"alpha must be between 0 and 1; got {self.alpha:g}")
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -134,7 +134,7 @@ class AlphaNdcg(Metric):
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         items, alpha, rel = lists.known_items, self.alpha, self.rel
         if items.topics is None:
-            raise ValueError("these lists come without topics")
+            raise ValueError("the lists have no topics")
         truth, listed = items.topics(rel)
         gains = lists.kept(("topic gains", alpha, rel), lambda: repeated_gains(truth, listed, items.offsets, alpha))
         ideal = lists.kept(("greedy gains", alpha, rel), lambda: greedy_gains(truth, alpha, lists.max_k))

@@ -96,7 +96,7 @@ class NamedMetric(ABC):
         stated = cls.__dict__.get("larger_is_better", "nothing")
         if "name" in cls.__dict__ and not any(stated is one for one in (True, False, None)):
             raise TypeError(
-                f"metric {cls.name!r} must state larger_is_better itself: True, False or None; got {stated!r}."
+                f"metric {cls.name!r} must set larger_is_better itself: True, False or None; got {stated!r}."
             )
 
     @property
@@ -286,13 +286,13 @@ def parse_metric(text: str) -> tuple[NamedMetric, str | None]:
     if kind is None:
         near = difflib.get_close_matches(name.lower(), _names(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InvalidParameterError(f"there is no metric {name!r}: {hint}{ADVICE}.")
+        raise InvalidParameterError(f"unknown metric {name!r}: {hint}{ADVICE}.")
     values = [_parameter(parameter, kind, text) for parameter in (parameters or "").split(",") if parameter.strip()]
     if len(dict(values)) < len(values):
         raise InvalidParameterError(f"metric {text!r} sets a parameter twice.")
     metric = kind(**dict(values))
     if k is not None and not metric.takes_cutoff and k != "all":
-        raise InvalidParameterError(f"metric {text!r}: {metric.name} has no cutoff; leave @{k} out.")
+        raise InvalidParameterError(f"metric {text!r}: {metric.name} has no cutoff; remove @{k}.")
     return metric, k
 
 
@@ -343,8 +343,8 @@ def _parameter(text: str, kind: type[NamedMetric], metric: str) -> tuple[str, ob
     name, _, value = (side.strip() for side in text.partition("="))
     known = {parameter.name: parameter for parameter in fields(kind)}
     if name not in known:
-        there_are = f"it has {', '.join(known)}" if known else f"{kind.name} has none"
-        raise InvalidParameterError(f"metric {metric!r}: there is no parameter {name!r}; {there_are}.")
+        parameters = f"it has {', '.join(known)}" if known else f"{kind.name} has none"
+        raise InvalidParameterError(f"metric {metric!r}: unknown parameter {name!r}; {parameters}.")
     if isinstance(known[name].default, str):
         return name, value
     try:

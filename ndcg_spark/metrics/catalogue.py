@@ -38,7 +38,7 @@ class OutsideCatalogue(CatalogueMetric):
 
     name = "outside_catalogue"
     larger_is_better = False
-    about = "share of the first k places of all lists filled by items that the item table does not have"
+    about = "share of the first k places of all lists filled by items that are not in the item table"
     source = "definition"
 
     def value(self, exposure: Exposure) -> float | None:

@@ -26,7 +26,7 @@ def mean_cosine(vectors: Vectors, items: IntArray, offsets: IntArray) -> FloatAr
     """
     lengths = to_lengths(offsets)
     if vectors.norms is None:
-        raise ValueError("codes have no cosine")
+        raise ValueError("codes have no cosine similarity")
     units = vectors.values / vectors.norms[:, None]
     total, above = np.zeros(len(lengths)), np.zeros((len(lengths), units.shape[1]))
     for rank in range(int(lengths.max(initial=0))):
@@ -114,7 +114,7 @@ class _OfPairs(Metric):
             return np.asarray(items.categories.any(axis=1))
         if self.by == "vector" and items.has_vector is not None:
             return items.has_vector
-        raise ValueError(f"these lists come without {self.by}")
+        raise ValueError(f"the lists have no {self.by}")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class IntraListSimilarity(_OfPairs):
         if self.by == "vector" and items.vectors is not None:
             return mean_cosine(items.vectors, rows, offsets)
         if items.categories is None:
-            raise ValueError("these lists come without categories")
+            raise ValueError("the lists have no categories")
         return mean_jaccard(items.categories[rows], offsets)
 
 

@@ -237,14 +237,14 @@ class RelevanceLists(_ComputedOnce):
     def as_gains(self) -> GainLists:
         """The lists as NDCG takes them."""
         if self.gains_by_convention is None:
-            raise ValueError("these lists come without a convention")
+            raise ValueError("the lists have no convention")
         return self.gains_by_convention
 
     @property
     def known_items(self) -> ItemLists:
         """Properties of the items; the settings ensure that they are read."""
         if self.items is None:
-            raise ValueError("these lists come without items")
+            raise ValueError("the lists have no items")
         return self.items
 
     @cached_property

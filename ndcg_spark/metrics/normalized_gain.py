@@ -77,7 +77,7 @@ class NormalizedDiscountedGain(Metric):
     name = "ndcg"
     larger_is_better = True
     aliases = ("ndcg_cut",)
-    about = "dcg / idcg; dcg and idcg come with it"
+    about = "dcg / idcg; dcg and idcg are reported with it"
     source = SOURCE
 
     @property

@@ -60,7 +60,7 @@ class Novelty(Metric):
             (items.users, items.n_users) if self.by == "users" else (items.interactions, items.n_interactions)
         )
         if counts is None:
-            raise ValueError("these lists come without counts of interactions")
+            raise ValueError("the lists have no counts of interactions")
         inside, offsets = items.first(k)
         return list_means(information(counts[inside], total), offsets)
 
@@ -83,7 +83,7 @@ class FirstAppearance(Metric):
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         items = lists.known_items
         if items.days is None:
-            raise ValueError("these lists come without days")
+            raise ValueError("the lists have no days")
         inside, offsets = items.first(k)
         return list_means(items.days[inside], offsets)
 
@@ -106,7 +106,7 @@ class FirstNew(Metric):
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         items = lists.known_items
         if items.seen is None:
-            raise ValueError("these lists come without interactions of users")
+            raise ValueError("the lists have no interactions of users")
         rows = np.flatnonzero(items.inside(k) & ~items.seen)[::-1]  # the first is written last
         ranks = np.full(len(items.offsets) - 1, np.nan)
         ranks[query_of_rows(items.offsets)[rows]] = items.rank[rows] + 1.0

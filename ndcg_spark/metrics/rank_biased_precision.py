@@ -45,7 +45,7 @@ class RankBiasedPrecision(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.refuse(not 0 < self.p < 1, "p must lie between 0 and 1")
+        self.refuse(not 0 < self.p < 1, "p must be between 0 and 1")
         self.refuse(not self.max_grade >= 0, "max_grade must be a relevance above 0")
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
@@ -69,7 +69,7 @@ class RankBiasedPrecisionResidual(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.refuse(not 0 < self.p < 1, "p must lie between 0 and 1")
+        self.refuse(not 0 < self.p < 1, "p must be between 0 and 1")
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         judged = segment_sum(lists.judged * _weights(lists, self.p, k), lists.offsets)

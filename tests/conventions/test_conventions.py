@@ -143,10 +143,10 @@ def test_functions_are_printed_by_name_and_take_part_in_the_digest():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"unknown convention ''; there are catboost, catboost_exp, default"),
+        ("", r"unknown convention ''; choose one of catboost, catboost_exp, default"),
         ("Default", "unknown convention 'Default'"),
         ("gain=linear", "unknown convention 'gain=linear'"),
-        ("default;", "unknown choice ''; there are gain, discount, ties"),
+        ("default;", "unknown choice ''; choose one of gain, discount, ties"),
         ("default;gian=linear", "unknown choice 'gian'"),
         ("default;name=x", "unknown choice 'name'"),
         ("default;gain", "gain must be one of .*; got ''"),

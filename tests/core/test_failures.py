@@ -200,9 +200,7 @@ SPARK_3_5_TASK = """An error occurred while calling o1.collectToPython.
 )
 def test_a_file_that_spark_cannot_read_is_no_crash(text: str, told: str) -> None:
     for error in (Py4JError(text), OldError(text, None)):
-        assert (
-            str(build_refusal(error, Tables())) == f"{told}; restore the file, or leave it out. Nothing was written."
-        )
+        assert str(build_refusal(error, Tables())) == f"{told}; restore the file, or remove it. Nothing was written."
 
 
 FULL = (
@@ -219,12 +217,12 @@ MISMATCH_OF_3_5 = MISMATCH.replace("version: 3.12", "version (3, 12)").replace("
 SURROUNDINGS = {
     "a full disk of shuffles": (
         FULL + "\tat org.apache.spark.storage.TimeTrackingOutputStream.write(TimeTrackingOutputStream.java:59)",
-        "Spark has no room for its temporary files (No space left on device): make room ",
+        "Spark has no room for its temporary files (No space left on device): free space ",
     ),
     "a full disk of outputs": (FULL + OF_OUTPUTS + "\tat org.apache.spark.storage.x", None),
     "open files": (
         "x\n: java.io.FileNotFoundException: /tmp/x (Too many open files)",
-        "Spark may not open as many files",
+        "Spark reached the limit of open files",
     ),
     "another Python": (MISMATCH, "Python workers run Python 3.12 ("),
     "another Python, in 3.5": (MISMATCH_OF_3_5, "Python workers run Python 3.12 ("),
@@ -252,7 +250,7 @@ def test_what_spark_lacks_is_a_line(text: str, begins: str | None) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_of_ours_is_a_line(number: int) -> None:
     found = explain_environment_error(OSError(number, os.strerror(number)))
-    assert str(found).startswith(f"{os.strerror(number)} for temporary files: make room in {tempfile.gettempdir()}")
+    assert str(found).startswith(f"{os.strerror(number)} for temporary files: free space in {tempfile.gettempdir()}")
     assert explain_environment_error(OSError(errno.EACCES, "Permission denied")) is None
 
 

@@ -177,12 +177,12 @@ def test_what_cannot_be_handed_over(spark):
     for table, message in (
         (pd.DataFrame({"x": [1, "a"]}), "x"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), "x"),
-        (pa.table([[1], [2]], names=["x", "x"]), "two columns have one name"),
+        (pa.table([[1], [2]], names=["x", "x"]), "column names are not unique"),
         (pd.DataFrame({"a": [1], "x": [2**70]}), "large"),
         (pa.table({"a": [1], "x": pa.array([1], pa.time32("s"))}), "time32"),
         (pd.DataFrame({"a": [1.0], "x": [pd.Period("2026-01")]}), "x"),
     ):
-        with pytest.raises(InvalidParameterError, match=rf"^data cannot be handed over to Spark.*{message}") as told:
+        with pytest.raises(InvalidParameterError, match=rf"^data cannot be converted for Spark.*{message}") as told:
             evaluate(table, engine="spark")
         assert "\n" not in str(told.value)
 
@@ -228,7 +228,7 @@ def test_the_argument_that_is_no_table_is_named():
 
 
 def test_dicts_of_two_types_are_refused_by_column():
-    with pytest.raises(InvalidParameterError, match=r"^data cannot be handed over to Spark \(column 'y'\): "):
+    with pytest.raises(InvalidParameterError, match=r"^data cannot be converted for Spark \(column 'y'\): "):
         evaluate([{"x": 1, "y": "a"}, {"y": 1}])
 
 
@@ -306,4 +306,4 @@ print(evaluate(pd.DataFrame(rows), k=1, engine="spark").to_pandas().value[0])
 def test_a_session_is_started_where_there_is_none():
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["0.0"]
-    assert "no Spark session is active: one was started, Spark" in ended.stderr
+    assert "no active Spark session: started one with Spark" in ended.stderr

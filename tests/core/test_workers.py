@@ -86,7 +86,7 @@ def test_a_session_that_exists_is_not_changed_and_its_error_names_both_and_the_c
     assert found["environment"] == found["bare"]
     line = (
         f"Python workers run {found['bare']}, which has no ndcg_spark, and this program runs {found['here']}: export "
-        f"PYSPARK_PYTHON={found['here']} before the session is made."
+        f"PYSPARK_PYTHON={found['here']} before the session is created."
     )
     assert found["plain"] == ["MissingPackageError", line]
     heading, first = found["raw"].strip().splitlines()[:2]

@@ -243,7 +243,7 @@ def test_text_with_a_collation_is_refused_wherever_it_is_compared(spark, name):
         changed = what.partition(",")[0]
         message = refused_at_once(call, plain.withColumn(changed, F.expr(table[changed].format(name))))
         assert f" collate {name}" in message, (what, message)
-        assert "make it plain text: CAST(" in message, (what, message)
+        assert "convert it to plain text: CAST(" in message, (what, message)
         advice = message.partition("make it plain text: ")[2].partition(" (of one")[0].rstrip(".")
         if changed in ("query_id", "item_id", "user", "ranked", "relevant"):
             made = plain.withColumn(changed, F.expr(table[changed].format(name))).withColumn(changed, F.expr(advice))
@@ -259,7 +259,9 @@ def test_timestamps_below_a_microsecond_are_refused_where_they_are_compared(engi
     for options in ({}, {"query": "item_id", "segments": "query_id"}):
         message = refused_at_once(evaluate, frame, k=2, **options, **engine)
         assert message.startswith("column 'query_id' (")
-        assert "timestamps in nanoseconds, which Spark cuts to microseconds, and makes some equal" in message
+        assert (
+            "timestamps in nanoseconds, which Spark truncates to microseconds, so that some become equal" in message
+        )
     text = frame.assign(query_id=frame["query_id"].astype(str))
     whole = frame.assign(query_id=frame["query_id"].dt.floor("us"))
     beside = frame.rename(columns={"query_id": "logged_at"}).assign(query_id="q")

@@ -264,7 +264,7 @@ def test_headers_that_spark_renames_or_that_differ_in_case_only_are_read(spark, 
 def test_columns_that_a_csv_lacks_are_named_beside_those_of_its_header(tmp_path):
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "rows.csv").write_text("query_id,item_id,score\nq,a,1\n")
-    for name, told in (("empty", "has: no columns at all"), ("rows", r"which has: query_id, item_id, score\.$")):
+    for name, told in (("empty", "has: no columns"), ("rows", r"which has: query_id, item_id, score\.$")):
         with pytest.raises(MissingColumnError, match=told):
             evaluate_frame(str(tmp_path / f"{name}.csv"), engine="local")
 
@@ -398,14 +398,18 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest():
 def test_a_column_that_is_there_twice_is_refused_only_where_it_is_read(spark, table):
     twice = table.crossJoin(spark.sql("SELECT '7' AS query_id"))
     for settings in (SETTINGS, replace(SETTINGS, sample=0.5)):
-        with pytest.raises(InputRefusedError, match=r"'query_id' \(query=\) is there 2 times in the input; name"):
+        with pytest.raises(InputRefusedError, match=r"'query_id' \(query=\) is present 2 times in the input; name"):
             run_rows(twice, settings, judged=True)
     others = table.selectExpr("*", "1 as note", "2 as Note")
     assert run_rows(others, SETTINGS, judged=True).count() == len(ROWS)
-    with pytest.raises(InputRefusedError, match=r"'note' is there 2 times \(Note, note\) in a table whose bad rows"):
+    with pytest.raises(
+        InputRefusedError, match=r"'note' is present 2 times \(Note, note\) in a table whose bad rows"
+    ):
         run_rows(others, SETTINGS, judged=True, original=True)
     spelled = table.selectExpr("*", "score as Score")
-    with pytest.raises(InputRefusedError, match=r"'score' \(score=\) is there 2 times \(Score, score\) in the input"):
+    with pytest.raises(
+        InputRefusedError, match=r"'score' \(score=\) is present 2 times \(Score, score\) in the input"
+    ):
         run_rows(spelled, SETTINGS, judged=True)
     with session_settings(spark, spark__sql__caseSensitive=True):
         assert run_rows(spelled, SETTINGS, judged=True, original=True).count() == len(ROWS)
@@ -421,7 +425,7 @@ def test_a_segment_or_an_order_that_is_there_twice_is_refused(table):
         (lists, {"weight": "w"}, r"'w' \(weight=\)"),
         (rows, {"order": "place", "convention": "default;ties=input_order"}, r"'place' \(order=\)"),
     ):
-        with pytest.raises(InputRefusedError, match=f"{named} is there 2 times"):
+        with pytest.raises(InputRefusedError, match=f"{named} is present 2 times"):
             evaluate_frame(frame, **options)
 
 

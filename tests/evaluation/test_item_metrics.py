@@ -275,11 +275,11 @@ def test_vectors_of_any_size_have_a_cosine():
     ("given", "message"),
     [
         ("ild(by=colour)@5", "by must be one of vector, categories; got 'colour'"),
-        ("ild(with=vector)@5", "there is no parameter 'with'; it has by"),
+        ("ild(with=vector)@5", "unknown parameter 'with'; it has by"),
         ("novelty(by=clicks)@5", "by must be one of interactions, users; got 'clicks'"),
-        ("alpha_ndcg(alpha=2)@5", "alpha must lie between 0 and 1; got 2"),
+        ("alpha_ndcg(alpha=2)@5", "alpha must be between 0 and 1; got 2"),
         ("alpha_ndcg(alpha=x)@5", "alpha must be a number; got 'x'"),
-        ("coverage(of=items)@5", "there is no parameter 'of'; coverage has none"),
+        ("coverage(of=items)@5", "unknown parameter 'of'; coverage has none"),
     ],
 )
 def test_names_that_are_refused(given, message):

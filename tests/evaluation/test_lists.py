@@ -350,7 +350,7 @@ def test_fields_that_differ_in_case_alone(spark):
         table = table.withColumn("p", F.expr(f'from_json(\'[{{"i": "a", "Score": 1, "score": 2}}]\', \'{schema}\')'))
         assert evaluate(table, ranked="p", relevant="l", metrics="p@1").summary.first()["value"] == 0.0
     said = refusal(InputRefusedError, evaluate, table, ranked="p", relevant="l")
-    assert said == "column 'p' has structs with fields Score and score, one name to Spark; rename one."
+    assert said == "column 'p' has structs with fields Score and score, which Spark treats as one name; rename one."
 
 
 def test_arrays_of_structs_with_fields_in_another_case(engine):
@@ -386,7 +386,7 @@ def test_columns_in_another_case_are_refused_by_name(engine, renamed, options):
         run, judged = data.drop_columns(["relevance"]), data.select(["query_id", "item_id", "relevance", renamed])
         for tables in ((in_capitals(run), judged), (run, in_capitals(judged))):
             said = refusal(InputRefusedError, evaluate, *tables, **options)
-            assert f"column {renamed!r} is called {renamed.upper()!r}" in said
+            assert f"column {renamed!r} is named {renamed.upper()!r}" in said
 
 
 def test_a_rank_and_a_query_of_lists_in_another_case():
@@ -608,7 +608,7 @@ ODD = table(
         ({"ranked": "ranked", "relevant": "pairs"}, "none is called relevance or grade or rating"),
         ({"ranked": "ranked", "relevant": "struct"}, "a dict of pandas or json is not a map"),
         ({"ranked": "ranked", "relevant": "relevant", "query": (), "rank": "place"}, "remove rank="),
-        ({"ranked": 5, "relevant": "relevant"}, "must be one name or several"),
+        ({"ranked": 5, "relevant": "relevant"}, "must be a name or a list of names"),
         ({"ranked": "ranked", "relevant": "relevant", "query": (), "sample": 0.5}, "sample needs a query column"),
         ({"ranked": "nested", "relevant": "relevant"}, "an array of ids, or of structs with an id; it is array<"),
         ({"ranked": "ranked", "relevant": "relevant", "judged": True}, "but there is also a judgments table"),

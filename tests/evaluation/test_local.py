@@ -204,7 +204,7 @@ def test_texts_of_numbers_are_the_doubles_next_to_them():
 def test_mistaken_columns_and_options_are_refused_before_anything_runs():
     with pytest.raises(MissingColumnError, match="column 'rel'"):
         ndcg_spark.evaluate(pa.table(SIX), relevance="rel")
-    with pytest.raises(InvalidParameterError, match="has no option 'gain', a rule of the convention"):
+    with pytest.raises(InvalidParameterError, match="has no option 'gain'; it is part of the convention"):
         ndcg_spark.evaluate(pa.table(SIX), gain="linear")
     with pytest.raises(InvalidParameterError, match="engine"):
         ndcg_spark.evaluate(pa.table(SIX), engine="duck")

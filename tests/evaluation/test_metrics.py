@@ -257,7 +257,7 @@ def test_names_without_a_cutoff_take_those_of_k():
         ({"metrics": ["rprec"]}, "metric 'rprec' needs an order of tied items, but ties=expected has none"),
         ({"metrics": []}, "metrics must name at least one"),
         ({"metrics": ["ap@0"]}, "k must be a positive whole number"),
-        ({"metrics": ["p_rel_2@5", "ap"]}, "there is no metric 'p_rel_2'"),
+        ({"metrics": ["p_rel_2@5", "ap"]}, "unknown metric 'p_rel_2'"),
         ({"metrics": ["p(rel=2)@5"], "segments": ["p_rel_2"]}, "'p_rel_2' has a reserved name"),
     ],
 )

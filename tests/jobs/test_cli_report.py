@@ -67,7 +67,7 @@ def test_a_gate_may_name_the_run_that_it_is_about(text, run):
     ("runs", "there"),
     [
         (("bm25", "a: b"), "there are 'bm25', 'a: b'"),
-        (("",), "there is one run, without a name"),
+        (("",), "the only run has no name"),
         (("", "b"), "there are '', 'b'"),
         ((), "there are none"),
     ],
@@ -93,7 +93,7 @@ def test_a_gate_that_names_another_run_is_told_which_there_are(runs, there):
         ("ndcg@10>=e", "'e' is not a number"),
         ("ndcg@10>=1-2", "'1-2' is not a number"),
         ("map@10>=0.4", "ap@10 is not computed; computed are ndcg@10, ndcg@all, dcg@10"),
-        ("ndgc@10>=0.4", "there is no metric 'ndgc': did you mean 'ndcg'"),
+        ("ndgc@10>=0.4", "unknown metric 'ndgc': did you mean 'ndcg'"),
         ("ndcg@5>=0.4", "ndcg@5 is not computed; computed are ndcg@10, ndcg@all"),
         ("ndcg@>=0.4", "must look like METRIC@K>=NUMBER"),
     ],

@@ -38,7 +38,7 @@ NIGHT_AFTER = ("--run-date", "2026-02-01", "--dataset", "shop")
 OUTPUTS = {"--output": "metrics", "--per-query-output": "queries"}
 OF_THE_MOMENT = ("computed_at",)
 ROOT = Path(__file__).resolve().parents[2]
-IN_SESSION = f"spark: {'SPARK_REMOTE is set' if 'SPARK_REMOTE' in os.environ else 'a session of Spark is active'}"
+IN_SESSION = f"spark: {'SPARK_REMOTE is set' if 'SPARK_REMOTE' in os.environ else 'a Spark session is active'}"
 WITHOUT_SPARK = """
 import sys
 

@@ -191,8 +191,8 @@ def test_a_full_disk_of_spark_is_a_line(tmp_path):
         flags = ("--input", source, "--conf", f"spark.local.dir={disk.folder}", "--output", tmp_path / "metrics")
         line = line_of(run_job(tmp_path, {}, *flags))
         assert line == (
-            f"Spark has no room for its temporary files (No space left on device): make room in {disk.folder}, or "
-            "name a folder on another disk by spark.local.dir."
+            f"Spark has no room for its temporary files (No space left on device): free space in {disk.folder}, or "
+            "set spark.local.dir to a folder on another disk."
         )
 
 

@@ -102,7 +102,7 @@ def test_stored_names_have_the_direction_of_their_metric():
 @pytest.mark.parametrize("stated", [{}, {"larger_is_better": "yes"}, {"larger_is_better": 1}])
 def test_a_class_that_does_not_state_it_cannot_be_defined(base, stated):
     """A subclass of a metric neither: `ild` is a subclass of `ils`."""
-    with pytest.raises(TypeError, match="metric 'new' must state larger_is_better itself: True, False or None; got"):
+    with pytest.raises(TypeError, match="metric 'new' must set larger_is_better itself: True, False or None; got"):
         type("New", (base,), {"name": "new", "about": "", "source": "", **stated})
 
 

@@ -151,7 +151,7 @@ def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
     with small_disk(tmp_path / "temporary", 64) as disk:
         code, told = killed.run(0)
         assert told == [
-            f"ndcg-spark: No space left on device for temporary files: make room in {disk.folder}, or set TMPDIR to "
+            f"ndcg-spark: No space left on device for temporary files: free space in {disk.folder}, or set TMPDIR to "
             "a folder on another disk."
         ]
         assert code == 2

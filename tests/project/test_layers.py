@@ -183,7 +183,7 @@ GOOD = {
     classic_only_names: [(CORE, "rdd = 1  # .rdd")],
     unpacked_functions: [(CORE, "in_workers(rows, f, task, schema=s)")],
     spelled_labels: [
-        (HISTORY, 'f"leave @{k} out"'),  # what a user wrote
+        (HISTORY, 'f"remove @{k}"'),  # what a user wrote
         (HISTORY, 'run or "all"'),
         ("ndcg_spark.core.labels", "OVERALL = 'overall'"),
     ],

@@ -126,7 +126,7 @@ def test_names_of_rooms_for_python() -> None:
     assert ended.stdout.split() == ["from_events", "NdcgSparkError", "roll_up", "RollUpSettings"]
 
 
-@pytest.mark.parametrize(("value", "error"), [(5, "query= must be one name or several; got 5")])
+@pytest.mark.parametrize(("value", "error"), [(5, "query= must be a name or a list of names; got 5")])
 def test_a_value_of_a_wrong_type_is_refused_by_name(value: object, error: str) -> None:
     with pytest.raises(InvalidParameterError, match=error):
         create_settings(EventSettings, {"query": value})
@@ -134,5 +134,5 @@ def test_a_value_of_a_wrong_type_is_refused_by_name(value: object, error: str) -
 
 @pytest.mark.parametrize("limits", ["8=5.9", (8, 5.9), None, ((8, 5.9), (9,)), ((8, "5.9"),)])
 def test_limits_are_pairs(limits: object) -> None:
-    with pytest.raises(InvalidParameterError, match=r"limits= must be pairs|must be one name or several"):
+    with pytest.raises(InvalidParameterError, match=r"limits= must be pairs|must be a name or a list of names"):
         create_settings(FlagSettings, {"limits": limits})

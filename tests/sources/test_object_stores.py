@@ -209,9 +209,7 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
     broken(server, tables, "truncated")
     server.put_folder(tables / "sorted", "denied/rows")
     server.put("data/delta/_delta_log/0.json")
-    connector = (
-        "Spark here has no file system for s3; start it with --packages org.apache.spark:spark-hadoop-cloud_2.1"
-    )
+    connector = "Spark has no file system for s3; start it with --packages org.apache.spark:spark-hadoop-cloud_2.1"
     output = tmp_path / "metrics"
     for reference, *named in (
         ("s3://no-such-bucket/rows", "'no-such-bucket'", "NO_SUCH_BUCKET", connector, "calls it s3a ("),
@@ -220,7 +218,7 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
         ("s3://data/delta", "not every file below the path belongs to the table", connector),
         ("s3://KEY:SECRET@data/sorted", "'s3://***@data/sorted' contains credentials"),
         ("hdfs:///rows", "cannot read parquet 'hdfs:///rows': "),
-        ("dbfs:/rows", "Spark here has no file system for dbfs, which is known on Databricks only"),
+        ("dbfs:/rows", "Spark has no file system for dbfs, which exists only on Databricks"),
         ("s3://data/rows.csv", "cannot read csv 's3://data/rows.csv'", connector),
     ):
         ended = mean_ndcg("--input", reference, "--output", output, *NIGHT)
@@ -242,9 +240,7 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
 def test_a_scheme_that_nobody_knows_is_refused_in_a_line(spark: SparkSession, read: Callable[[str], object]) -> None:
     with pytest.raises(InputRefusedError) as refused:
         read("nope://data/rows.parquet")
-    told = (
-        "cannot read parquet 'nope://data/rows.parquet': Spark here has no file system for nope; add its connector."
-    )
+    told = "cannot read parquet 'nope://data/rows.parquet': Spark has no file system for nope; add its connector."
     assert str(refused.value) == told
 
 
@@ -269,9 +265,7 @@ def test_an_output_that_spark_cannot_reach_is_refused_before_anything_runs(table
         "abfss://box@acct.dfs.core.windows.net/metrics": "abfss",
     }.items():
         ended = mean_ndcg("--input", tables / "sorted", "--output", reference, *NIGHT)
-        assert_refused(
-            ended, repr(reference), f"Spark here has no file system for {scheme}; start it with --packages"
-        )
+        assert_refused(ended, repr(reference), f"Spark has no file system for {scheme}; start it with --packages")
     ended = mean_ndcg("--input", tables / "sorted", "--output", "s3a://KEY:SECRET@data/metrics", *NIGHT)
     assert_refused(ended, "'s3a://***@data/metrics' contains credentials")
     assert "SECRET" not in ended.err
@@ -331,9 +325,7 @@ def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: 
     """A column in files and folder names, at once; a file that lacks a column, by the action."""
     one = next((tables / "sorted" / "day=2026-01-31").glob("part 0*"))
     server.put("data/doubled/query_id=q/0.parquet", one.read_bytes())
-    told = (
-        r"column 'query_id' of 's3://data/doubled' is both in the files and in folder names; Spark here has no file"
-    )
+    told = r"column 'query_id' of 's3://data/doubled' is both in the files and in folder names; Spark has no file"
     with pytest.raises(InputRefusedError, match=told):
         ndcg_spark.evaluate("s3://data/doubled")
     lacking = pa.BufferOutputStream()

@@ -120,7 +120,7 @@ KINDS = {
     ),
     "stream": Kind(
         "InputRefusedError",
-        "data is a stream, and metrics need all rows of a query: call evaluate in the function that writeStream",
+        "data is a stream, and metrics need all rows of a query: call evaluate in a function for writeStream",
         lambda spark, _: evaluate(spark.readStream.format("rate").load()),
     ),
     "streams to compare": Kind(

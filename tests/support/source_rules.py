@@ -327,7 +327,7 @@ def spelled_labels(source: Source) -> list[str]:
 
 
 def _spells_metric(node: ast.AST) -> bool:
-    """Check for `f"{metric}@{k}"`, `f"{metric}@all"` and `concat_ws("@", ...)`; `leave @{k} out` is no label."""
+    """Check for `f"{metric}@{k}"`, `f"{metric}@all"` and `concat_ws("@", ...)`; `remove @{k}` is not a label."""
     if isinstance(node, ast.JoinedStr):
         shown = "".join(one.value if isinstance(one, ast.Constant) else "{}" for one in node.values)
         return re.search(r"(?<!\s)@\{|\}@all\b", shown) is not None

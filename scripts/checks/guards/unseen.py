@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 UNSEEN = {
-    ("ndcg_spark/core/batches.py:concat_batches", "more than 2 GiB of text at once"): (
+    ("ndcg_spark/core/batches.py:concat_batches", "more than 2 GiB of text"): (
         "takes 2 GiB of memory and of copying; two batches of 1 GiB of text each were seen to reach it"
     ),
     ("ndcg_spark/tables/commits.py:IcebergLog.replace", "raise ConflictError from error"): (
