@@ -341,10 +341,9 @@ def _series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*tasks.SERIES)
     first = None if settings.start is None else settings.start - timedelta(days=tasks.LATEST_DAYS)
     latest = rows.where(between(F.col(NIGHT), first, settings.end))
-    overall = latest.where(F.col("segment_by") == "").withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
-    runs = overall.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(
-        F.collect_list(F.struct(day, by_hash)).alias("run_nights")
-    )
+    sets = latest.withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
+    run_night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), "segment_by")
+    runs = sets.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(F.collect_set(run_night).alias("run_nights"))
     table = latest.agg(F.collect_set(day).alias("__table"))
     on = reduce(and_, [F.col(name).eqNullSafe(F.col(f"__{name}")) for name in _OF_RUN])
     joined = series.agg(F.collect_list(night).alias("nights")).join(F.broadcast(runs), on, "left")
@@ -568,8 +567,9 @@ def flag_changes(
     segments of a query differ, those of the later night count.
     A series is `missing` on a night that the table has: its run has no row, or it has no value there, although it had
     one on the latest seven nights (within 31 days) or on some of them. A segment is missing only if its run was
-    computed by the same `config_hash` on these nights, and if their `n_queries` make a night without any query
-    improbable (at most 1 %). `median` is then the last value. Segments of a run that has no row are not listed.
+    computed by the same `config_hash` on these nights, or by the same `rules` with other segments of the same
+    columns, and if their `n_queries` make a night without any query improbable (at most 1 %). `median` is then the
+    last value. Segments of a run that has no row are not listed.
     Spark cost: one shuffle of rows per night and two small ones, no action, three scans of the table, one pass
     through Python workers. A worker holds the nights of the series in its batch. With `per_query` also an action that
     lists segment sets, metrics and cutoffs, and one shuffle of the queries of the nights that are paired, two where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from fractions import Fraction
@@ -180,9 +180,9 @@ def flag_nights(
     """Judge rows of `SERIES`, `nights`, `run_nights` and `table_nights`: `FLAG_COLUMNS` and more.
 
     `nights` is a list of struct<day, value, std_error, config_hash, rules, n_queries>, in any order; `day` counts
-    from 1970. `run_nights` is a list of struct<day, config_hash>: nights of the same run, metric and k over all
-    queries. `table_nights` is a list of days, null for segments: a night that lacks the run is reported for all
-    queries alone.
+    from 1970. `run_nights` is a list of struct<day, config_hash, rules, segment_by>: nights of the same run, metric
+    and k, one row per segment set, `""` for all queries. `table_nights` is a list of days, null for segments: a night
+    that lacks the run is reported for all queries alone.
     """
     schema = arrow_schema(columns)
     for batch in batches:
@@ -219,15 +219,19 @@ def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dic
     nights = in_order(keys, series["nights"])
     first, last = _day(settings.start), _day(settings.end)
     there = {one["day"]: one for one in nights}
-    of_run = {one["day"]: one["config_hash"] for one in series["run_nights"] or ()}
-    of_table = sorted(series["table_nights"] or of_run)
-    for day in sorted({*there, *of_table}):
+    run_nights = {row["day"]: row for row in series["run_nights"] or () if not row["segment_by"]}
+    with_segments = {row["day"] for row in series["run_nights"] or () if row["segment_by"] == keys["segment_by"]}
+    table_nights = sorted(series["table_nights"] or run_nights)
+    for day in sorted({*there, *table_nights}):
         if (first is not None and day < first) or (last is not None and day > last):
             continue
         one, before = there.get(day), [other for other in nights if other["day"] < day]
         judged = None
         if one is None or one["value"] is None:
-            judged = _missing(day, before, of_run, of_table, in_segment=bool(keys["segment_by"]))
+            nights_asked = table_nights
+            if keys["segment_by"]:
+                nights_asked = _nights_with_segments(day, run_nights, with_segments)
+            judged = _missing(day, before, nights_asked, in_segment=bool(keys["segment_by"]))
         if judged is None and one is None:
             continue
         known = one or dict.fromkeys(("config_hash", "value", "std_error"))
@@ -246,21 +250,32 @@ def _explained(row: dict[str, Any], judged: dict[str, Any], settings: FlagSettin
     return row | {"rule": _rule(row, settings)}
 
 
+def _nights_with_segments(
+    day: int, run_nights: Mapping[int, Mapping[str, Any]], with_segments: Collection[int]
+) -> list[int]:
+    """Return the nights of a run that were evaluated like `day`, for a segment set that both were asked for.
+
+    The same `config_hash` has the same segment sets. Of others only `rules` are compared, which do not name them, so
+    a row of the set must exist on both nights.
+    """
+    if day not in run_nights:
+        return []
+    settings = run_nights[day]
+    return sorted(
+        night
+        for night, row in run_nights.items()
+        if row["config_hash"] == settings["config_hash"]
+        or (have_same_rules(row[RULES], settings[RULES]) and day in with_segments and night in with_segments)
+    )
+
+
 def _missing(
-    day: int,
-    before: Sequence[dict[str, Any]],
-    of_run: Mapping[int, str | None],
-    of_table: Sequence[int],
-    *,
-    in_segment: bool,
+    day: int, before: Sequence[dict[str, Any]], nights: Sequence[int], *, in_segment: bool
 ) -> dict[str, Any] | None:
     """Judge a night without a value by what the latest nights had; None where a missing value is nothing unusual."""
-    nights: Sequence[int] = of_table
-    if in_segment and day in of_run:  # its config_hash says whether the same was asked for
-        nights = sorted(other for other, config_hash in of_run.items() if config_hash == of_run[day])
-    latest = [other for other in nights if day - LATEST_DAYS <= other < day][-LATEST_NIGHTS:]
+    latest = [night for night in nights if day - LATEST_DAYS <= night < day][-LATEST_NIGHTS:]
     its = [one for one in before if one["day"] in latest and one["value"] is not None]
-    if not its or (in_segment and day not in of_run):
+    if not its:
         return None
     if in_segment and chance_of_none(sum(int(one["n_queries"] or 0) for one in its), len(latest)) > MISSING_CHANCE:
         return None

@@ -40,13 +40,14 @@ def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
     series = []
     for key, its in groups.items():
         known = dict(zip(tasks.SERIES, key, strict=True))
-        of_run = [row for row in rows if not row["segment_by"] and row["run"] == known["run"]
-                  and row["metric"] == known["metric"] and row["k"] == known["k"]]  # fmt: skip
-        numbers = ("value", "std_error", "config_hash", "n_queries")
-        known["nights"] = [
-            {"day": days(row["run_date"]), "rules": None, **{name: row.get(name) for name in numbers}} for row in its
+        of_run = [row for row in rows if all(row[name] == known[name] for name in ("run", "metric", "k"))]
+        numbers = ("value", "std_error", "config_hash", "n_queries", "rules")
+        known["nights"] = [{"day": days(row["run_date"]), **{name: row.get(name) for name in numbers}} for row in its]
+        sets = {(row["run_date"], row["config_hash"], row.get("rules"), row["segment_by"]) for row in of_run}
+        known["run_nights"] = [
+            {"day": days(run_date), "config_hash": config_hash, "rules": rules, "segment_by": segment_by}
+            for run_date, config_hash, rules, segment_by in sets
         ]
-        known["run_nights"] = [{"day": days(row["run_date"]), "config_hash": row["config_hash"]} for row in of_run]
         known["table_nights"] = None if known["segment_by"] else sorted({days(row["run_date"]) for row in rows})
         series.append(known)
     (batch,) = tasks.flag_nights(iter([pa.RecordBatch.from_pylist(series)]), settings, columns)
@@ -236,6 +237,25 @@ def test_a_segment_of_another_configuration_is_not_missing():
     assert missing(rows) == {}
 
 
+@pytest.mark.parametrize(
+    ("rules", "other_segments", "is_missing"),
+    [
+        ("gain=linear;ties=expected", "country", True),  # such as `on-invalid` alone was changed
+        ("gain=linear;ties=worst", "country", False),
+        ("gain=linear;ties=expected", "device", False),  # another column was asked for
+        ("gain=linear;ties=expected", None, False),  # none was
+        (None, "country", False),  # unknown rules: only `config_hash` can say that nights are alike
+    ],
+)
+def test_a_segment_is_missing_by_rules_where_only_config_hash_differs(rules, other_segments, is_missing):
+    rows = [row | {"rules": "gain=linear;ties=expected"} for row in of_segment(50, 9)]
+    changed = {"config_hash": "c2", "rules": rules}
+    rows[-1] = rows[-1] | changed
+    if other_segments is not None:
+        rows.append(rows[0] | changed | {"run_date": night(9), "segment_by": other_segments, "segment": "DE"})
+    assert list(missing(rows)) == ([(night(9), "", "US")] if is_missing else [])
+
+
 def test_a_run_without_rows_is_missing_once_for_seven_nights():
     """Run b has two nights of ten, at first with a segment; of run c, the eighth night has no query."""
     rows = [*metric_rows([0.4] * 10, run="a", n_queries=1), *metric_rows([0.3] * 2, run="b", n_queries=1)]
@@ -265,9 +285,13 @@ def test_spark_judges_the_same_in_any_order_and_of_texts(spark, settings):
     rows += of_segment(50, 9, run="b")
     rows += metric_rows([0.3] * 2, run="c", n_queries=1)
     rows += metric_rows([0.3] * 9, run="b", segment_by="country", segment=None, n_queries=40, config_hash="c2")
+    rows += [row | {"rules": "ties=expected"} for row in of_segment(50, 9, run="d")]
+    rows[-1] = rows[-1] | {"config_hash": "c2"}
+    rows.append(rows[-1] | {"segment_by": "country", "segment": "DE"})
+    rows = [{"rules": None, **row} for row in rows]
     expected = {tuple(row.values()) for row in judged(rows, settings)}
     assert {"low", "missing"} < {row[list(tasks.FLAG_COLUMNS).index("status")] for row in expected}
-    frame = spark.createDataFrame(rows, f"{METRIC_COLUMNS}, n_queries bigint")
+    frame = spark.createDataFrame(rows, f"rules string, {METRIC_COLUMNS}, n_queries bigint")
     text = mark_text_table(frame.select([frame[name].cast("string") for name in frame.columns]))
     for table in (frame.orderBy("value").repartition(5), text):
         found = flagged_nights(table, settings).collect()
