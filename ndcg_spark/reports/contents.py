@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from datetime import date
+from datetime import date, timedelta
 from functools import cache
+from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, TypeVar
 
@@ -215,6 +216,21 @@ class Night:
         return self.config_hash == other.config_hash if same is None else same
 
 
+def split_at_gaps(nights: Sequence[Night]) -> list[list[Night]]:
+    """Split nights, the oldest first, where one is missing and where they were computed differently."""
+    gaps = sorted(after.run_date - before.run_date for before, after in pairwise(nights))
+    usual = gaps[(len(gaps) - 1) // 2] if gaps else timedelta(days=1)
+    parts: list[list[Night]] = []
+    for night in nights:
+        before = parts[-1][-1] if parts else None
+        follows = before is not None and night.run_date - before.run_date <= 1.5 * usual
+        if follows and before is not None and night.is_like(before):
+            parts[-1].append(night)
+        else:
+            parts.append([night])
+    return parts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult(Gate):
     """A gate, and how a run did against it."""
@@ -372,6 +388,9 @@ class Comparison(OfSegment):
     wins: int | None = column("n_wins")
     ties: int | None = column("n_ties")
     losses: int | None = column("n_losses")
+    n_only_run: int | None = None
+    n_only_baseline: int | None = None
+    unpaired: str = ""
     p_holm: float | None
     verdict: str = ""
     note: str = ""

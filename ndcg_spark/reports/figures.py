@@ -9,14 +9,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
 from ndcg_spark.core.labels import cutoff
 from ndcg_spark.errors import cannot_import
-from ndcg_spark.reports.contents import Comparison, Mean, Night, run_name
+from ndcg_spark.reports.contents import Comparison, Mean, Night, run_name, split_at_gaps
 from ndcg_spark.reports.sections import Contents
 from ndcg_spark.reports.sentences import flag_tone
 from ndcg_spark.reports.wording import MINUS, shortened
@@ -270,7 +270,7 @@ def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
         nights = [one for one in contents.trend.nights.get(run, ()) if one.mean.value is not None]
         style = _style(at)
         many = len(nights) > (60 if shape.is_wide else 25)
-        for number, part in enumerate(unbroken(nights)):
+        for number, part in enumerate(split_at_gaps(nights)):
             days = [one.run_date for one in part]
             if bands and len(part) > 1:
                 axes.fill_between(
@@ -332,21 +332,6 @@ def _arrows(axes: Axes, places: Sequence[Any], means: Sequence[Mean], colour: st
             axes.plot(
                 *zip(*at, strict=True), marker=marker, markersize=7, color=colour, linestyle="none", clip_on=False
             )
-
-
-def unbroken(nights: Sequence[Night]) -> list[list[Night]]:
-    """Cut nights, the oldest first, where one is missing and where they were computed differently."""
-    gaps = sorted(after.run_date - before.run_date for before, after in pairwise(nights))
-    usual = gaps[(len(gaps) - 1) // 2] if gaps else timedelta(days=1)
-    parts: list[list[Night]] = []
-    for night in nights:
-        before = parts[-1][-1] if parts else None
-        follows = before is not None and night.run_date - before.run_date <= 1.5 * usual
-        if follows and before is not None and night.is_like(before):
-            parts[-1].append(night)
-        else:
-            parts.append([night])
-    return parts
 
 
 def configuration_changes(contents: Contents) -> list[date]:

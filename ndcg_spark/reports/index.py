@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from ndcg_spark._version import __version__
 from ndcg_spark.reports import wording
-from ndcg_spark.reports.contents import Night, run_name
+from ndcg_spark.reports.contents import Night, run_name, split_at_gaps
 from ndcg_spark.reports.page import styles, template
 from ndcg_spark.reports.sections import Contents
 from ndcg_spark.reports.sentences import bad_news, flag_tone, headline
@@ -68,6 +68,20 @@ def rows_of(contents: Contents, page: Path) -> list[Row]:
     return rows
 
 
+def add_night_without_result(index: str, night: date, reason: str) -> str:
+    """Add a refused night to the text of an index, unless the index has that night or a later one.
+
+    A report draws the index anew, but a night whose means were refused has no report.
+    """
+    nights = re.findall(r"<time>([-\d]+)</time>", index)
+    if "<tbody>" not in index or (nights and nights[0] >= str(night)):
+        return index
+    means = f'<td class="n">{wording.NOTHING}</td>' * index.count('<th scope="col" class="n">')
+    verdict = f'<span aria-hidden="true">✕</span> <bdi>{html.escape(reason)}</bdi>'
+    row = f'<tr><th scope="row"><time>{night}</time></th>{means}<td class="worse">{verdict}</td></tr>'
+    return index.replace("<tbody>", f"<tbody>\n{row}", 1)
+
+
 def _read_verdict(page: Path) -> tuple[str, bool | None] | None:
     """Read the verdict of an earlier night from its page; None if it is not there yet, or was made without one."""
     if not page.exists():
@@ -115,22 +129,30 @@ def _page_of(contents: Contents, night: date, page: Path) -> str:
 
 
 def _sparkline(nights: tuple[Night, ...]) -> Markup:
-    """Means of a run as a line, with a point at each flagged night; empty for fewer than two."""
-    its = [one for one in nights if one.mean.value is not None]
-    if len(its) < 2:
-        return Markup("")
-    values = [one.mean.value or 0.0 for one in its]
-    low, high = min(values), max(values)
-    first, days = its[0].run_date, max((its[-1].run_date - its[0].run_date).days, 1)
+    """Draw the means of a run as a line that breaks as in `split_at_gaps`; empty for fewer than two nights.
 
-    def place(one: Night) -> tuple[float, float]:
-        part = ((one.mean.value or 0.0) - low) / (high - low) if high > low else 0.5
-        x = _MARGIN + (_WIDTH - 2 * _MARGIN) * (one.run_date - first).days / days
+    Flagged nights and nights without neighbours are points.
+    """
+    with_values = [night for night in nights if night.mean.value is not None]
+    if len(with_values) < 2:
+        return Markup("")
+    values = [night.mean.value or 0.0 for night in with_values]
+    low, high = min(values), max(values)
+    first, days = with_values[0].run_date, max((with_values[-1].run_date - with_values[0].run_date).days, 1)
+
+    def locate(night: Night) -> tuple[float, float]:
+        part = ((night.mean.value or 0.0) - low) / (high - low) if high > low else 0.5
+        x = _MARGIN + (_WIDTH - 2 * _MARGIN) * (night.run_date - first).days / days
         return round(x, 1), round(_HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * part, 1)
 
-    points = " ".join(f"{x},{y}" for x, y in map(place, its))
-    dots = "".join(f'<circle cx="{x}" cy="{y}" r="3"/>' for x, y in (place(one) for one in its if one.flag))
+    parts = split_at_gaps(with_values)
+    lines = [" ".join(f"{x},{y}" for x, y in map(locate, part)) for part in parts if len(part) > 1]
+    alone = [part[0] for part in parts if len(part) == 1 and not part[0].flag]
+    shapes = [f'<polyline points="{points}"/>' for points in lines]
+    shapes += [f'<circle cx="{x}" cy="{y}" r="1.5" class="alone"/>' for x, y in map(locate, alone)]
+    shapes += [
+        f'<circle cx="{x}" cy="{y}" r="3"/>' for x, y in (locate(night) for night in with_values if night.flag)
+    ]
     return Markup(
-        f'<svg class="sparkline" viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true">'
-        f'<polyline points="{points}"/>{dots}</svg>'
+        f'<svg class="sparkline" viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true">{"".join(shapes)}</svg>'
     )

@@ -37,8 +37,11 @@ def _lines(contents: Contents) -> list[str]:
     told = [difference_text(row, contents) for row in overall]
     lines += [one for one in attention(contents) if one not in told][:_MAX_OF_A_KIND]
     for row in overall[:_MAX_OF_A_KIND]:
-        lift = "" if row.lift is None else f" ({w.signed(100 * row.lift, 1)}\u00a0%)"
-        lines.append(f"{difference_text(row, contents).rstrip('.')}{lift}.")
+        text = difference_text(row, contents).rstrip(".")
+        lift = "" if row.lift is None else f"{w.signed(100 * row.lift, 1)}\u00a0%"
+        if lift:
+            text = f"Lift: {lift}" if text == headline(contents) else f"{text} ({lift})"
+        lines.append(f"{text}.")
     lines += [text for _, text in notices(contents)][:_MAX_OF_A_KIND]
     return [line for line in lines if line.rstrip(".") != headline(contents)][: MAX_LINES - 1]
 

@@ -12,7 +12,7 @@ from statistics import NormalDist
 from ndcg_spark.core import labels
 from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE
 from ndcg_spark.history.settings import is_behind
-from ndcg_spark.metrics import judge_change
+from ndcg_spark.metrics import has_value_when_missing, judge_change
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (
     Absent,
@@ -36,6 +36,7 @@ FEWEST_QUERIES = 5
 DAYS_OF_NEWS = 14
 """Missing nights are told for so many days."""
 _AGAIN = "A night that is run again replaces its rows."
+_REFUSE = "max-reject-fraction refuses nights with many bad rows."
 _LOOK = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
 ARROWS = {"up": "▲", "down": "▼"}
 
@@ -110,7 +111,7 @@ def _first_news(contents: Contents) -> tuple[str, str]:
         (_behind, "See in the run log or the scheduler whether the job of the next night ran."),
         (lambda its: next(iter(_absent_runs(its)), ""), f"See whether its rows are in the input. {_AGAIN}"),
         (_without_value, f"See what became of its queries, below. {_AGAIN}"),
-        (lambda its: _worst(_thin(its), its), f"See what became of rows and queries, below. {_AGAIN}"),
+        (lambda its: _worst(_thin(its), its), f"See what became of rows and queries, below. {_AGAIN} {_REFUSE}"),
         (_missed_gate, _LOOK),
         (lambda its: _flag(its, worse=True), _LOOK),
         (_drop, _LOOK),
@@ -545,7 +546,21 @@ def difference_text(row: Comparison, contents: Contents) -> str:
     difference = f"{w.signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.differences.period}" if contents.differences.period else ""
     where = f" where {row.by} is {_short(row.name)}" if row.by else ""
-    return f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}{where}: {difference}{over}."
+    text = f"{_short(run_name(row.run))} is {verdict} {_short(run_name(row.baseline))}{where}: {difference}{over}"
+    return f"{text}{_format_missing(row, contents)}."
+
+
+def _format_missing(row: Comparison, contents: Contents) -> str:
+    """Format how many queries one of two runs lacks and how they count, which can be all of a difference."""
+    counts_as_0 = row.unpaired == "zero" and has_value_when_missing(row.metric)
+    n_rejected = {standing.mean.run: standing.mean.n_lost_queries or 0 for standing in contents.standings}
+    clauses = []
+    for run, n in ((row.run, row.n_only_baseline), (row.baseline, row.n_only_run)):
+        if n:
+            lost = 0 if contents.differences.period or row.by else n_rejected.get(run, 0)
+            only = f" (its mean leaves out {w.count(lost)} with rejected rows only)" if lost else ""
+            clauses.append(f"{_short(run_name(run))} lacks {w.counted(n, 'query', 'queries')}{only}")
+    return f"; {' and '.join(clauses)}, {'counted as 0' if counts_as_0 else 'left out'}" if clauses else ""
 
 
 def difference_decimals(contents: Contents) -> int:

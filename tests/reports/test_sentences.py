@@ -24,14 +24,15 @@ from support.reports import (
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.reports import ReportLimits
 from ndcg_spark.reports.assembly import Report, choose_shown_runs
-from ndcg_spark.reports.contents import Change, SegmentFlag
-from ndcg_spark.reports.figures import unbroken
+from ndcg_spark.reports.contents import Change, SegmentFlag, split_at_gaps
+from ndcg_spark.reports.index import add_night_without_result
 from ndcg_spark.reports.queries import changed_queries
 from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Differences, Flags, check_summary, titled
 from ndcg_spark.reports.sentences import (
     attention,
     change_text,
+    difference_text,
     fallen,
     headline,
     notices,
@@ -223,6 +224,34 @@ def test_segments_that_are_worse_are_told_where_all_queries_are_not(whole):
     assert said == [f"{lost_most} Other segments that are worse: 1."]
 
 
+@pytest.mark.parametrize(
+    ("changed", "n_lost", "expected"),
+    [
+        ({}, 0, ""),
+        ({"n_only_run": 18}, 0, "; old lacks 18 queries, counted as 0"),
+        ({"n_only_run": 18, "unpaired": "drop"}, 0, "; old lacks 18 queries, left out"),
+        ({"n_only_run": 18, "metric": "novelty"}, 0, "; old lacks 18 queries, left out"),
+        ({"n_only_baseline": 1, "n_only_run": 2}, 0, "; new lacks 1 query and old lacks 2 queries, counted as 0"),
+        (
+            {"n_only_run": 18},
+            18,
+            "; old lacks 18 queries (its mean leaves out 18 with rejected rows only), counted as 0",
+        ),
+        ({"n_only_baseline": 18}, 18, "; new lacks 18 queries, counted as 0"),
+    ],
+)
+def test_difference_text_counts_queries_that_one_run_lacks(whole, changed, n_lost, expected):
+    """The mean leaves out queries whose rows were all rejected; a comparison counts them as 0, by `unpaired`."""
+    standings = [
+        replace(standing, mean=replace(standing.mean, n_lost_queries=n_lost if standing.mean.run == "old" else 0))
+        for standing in whole.standings
+    ]
+    row = replace(whole.differences.rows[0], **{"unpaired": "zero", **changed})
+    assert (row.run, row.baseline) == ("new", "old")
+    text = difference_text(row, replace(whole, standings=tuple(standings)))
+    assert text == difference_text(whole.differences.rows[0], whole).removesuffix(".") + expected + "."
+
+
 def test_rows_add_up(whole):
     accounting = whole.accounting
     assert sum(n for _, n in accounting.rows) == accounting.n_read == 100_120
@@ -347,7 +376,7 @@ def test_figures_are_there_to_go_on_with(whole):
     axes = figures["trend"].axes[0]
     values = {round(value, 6) for line in axes.get_lines() for value in line.get_ydata()}
     assert {value for value, _ in VALUES.values()} <= values
-    assert [len(part) for part in unbroken(whole.trend.nights["old"])] == [2, 1]
+    assert [len(part) for part in split_at_gaps(whole.trend.nights["old"])] == [2, 1]
     figures["curve"].savefig(io.BytesIO(), format="png")
 
 
@@ -373,3 +402,16 @@ def test_intervals_end_at_the_range_of_the_metric_with_an_arrow():
     assert "0.852" in found.html
     assert "1.048" in found.html
     assert 'class="beyond"' not in Report(contents_of(rows, chosen=("dcg", 10))).html
+
+
+def test_add_night_without_result_keeps_the_newest_first():
+    """A night that the index has, or that is older than its newest, is not added."""
+    head = '<thead><th scope="col">Night</th><th scope="col" class="n">bm25</th></thead>\n<tbody>'
+    nights = '\n<tr><th scope="row"><time>2026-01-30</time></th></tr></tbody>\n'
+    text = add_night_without_result(head + nights, date(2026, 1, 31), "mean-ndcg refused: a&b")
+    row = '<tr><th scope="row"><time>2026-01-31</time></th><td class="n">\u2014</td><td class="worse">'
+    assert text.startswith(f"{head}\n{row}")
+    assert "</span> <bdi>mean-ndcg refused: a&amp;b</bdi></td></tr>\n" in text
+    assert text.endswith(nights)
+    for day in (29, 30, 31):
+        assert add_night_without_result(text, date(2026, 1, day), "refused") == text
