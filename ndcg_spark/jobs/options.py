@@ -211,7 +211,8 @@ def parse_date(flag: str, text: str | None) -> date | None:
             raise ValueError
         return date.fromisoformat(text)
     except ValueError:
-        raise InvalidParameterError(f"{flag} must be a date as 2026-01-31; got {text!r}.") from None
+        problem = "is not a day of the calendar" if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text) else "is not a date"
+        raise InvalidParameterError(f"{flag}: {text!r} {problem}; write it as 2026-01-31.") from None
 
 
 def parse_names(text: str | None) -> tuple[str, ...]:

@@ -141,6 +141,8 @@ def build_refusal(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
         return InputRefusedError(f"{advised.rstrip('.')}. Nothing was written.")
     descriptions = [describe_bad_rows(rows, name) for name, rows in counts.items() if rows.rejected]
     advice = 'Nothing was written; --on-invalid reject (in a file: on-invalid = "reject") leaves such rows out.'
+    if any("null_score" in rows.rejected for rows in counts.values()):
+        advice += ' If a null score means that the item was not retrieved: null-score = "unretrieved".'
     return InputRefusedError(f"{'; '.join(descriptions) or message}. {advice}")
 
 

@@ -11,7 +11,7 @@ import click
 
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.jobs.command import GroupedCommand
-from ndcg_spark.jobs.endings import DONE, choose_exit_code, report_error
+from ndcg_spark.jobs.endings import DONE, REFUSED, choose_exit_code, report_error
 from ndcg_spark.jobs.logs import CommandLog, log_format_option
 from ndcg_spark.jobs.options import parse_date, parse_run_date
 from ndcg_spark.jobs.places import Source, check_file, choose_dataset, name_missing_packages
@@ -66,7 +66,9 @@ def _list_nights(run_date: str | None, backfill: str | None) -> list[date]:
         raise InvalidParameterError("--backfill sets the nights; remove --run-date.")
     days = [parse_date("--backfill", text) for text in backfill.split("..")]
     first, last = days[0], days[-1]
-    if len(days) != 2 or first is None or last is None or first > last:
+    if len(days) == 2 and first is not None and last is not None and first > last:
+        raise InvalidParameterError(f"--backfill must name the earlier night first: {last}..{first}.")
+    if len(days) != 2 or first is None or last is None:
         raise InvalidParameterError(f"--backfill must look like 2026-01-01..2026-01-31; got {backfill!r}.")
     return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
@@ -90,8 +92,10 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
     selections = [night.select_steps(params["only"], params["first"]) for night in nights]
     if params["message"]:
         _check_message_file(params["message"])
-    if params["plan"]:
-        click.echo("\n".join(line for night in nights for line in night.lines()))
+    skips = {"resume": params["resume"], "stale": params["stale"]}
+    if params["plan"] and not any(skips.values()):
+        plans = [night.lines(steps) for night, steps in zip(nights, selections, strict=True)]
+        click.echo("\n".join(line for plan in plans for line in plan))
         return DONE
     with name_missing_packages():
         from ndcg_spark.nights.message import write_message
@@ -104,9 +108,12 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
     ]
     codes = []
     with open_shared_session(runs) as spark:
+        if params["plan"]:
+            click.echo("\n".join(line for run in runs for line in run.plan(spark, **skips)))
+            return DONE
         for run in runs:
             try:
-                codes.append(run.run(spark, resume=params["resume"], stale=params["stale"]))
+                codes.append(run.run(spark, **skips))
             except NdcgSparkError as error:
                 if len(nights) == 1:
                     raise
@@ -116,7 +123,10 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
                     write_message(run.message, params["message"])
         for line in report_stale(spark, runs, params["config"]):
             click.echo(line)
-    return choose_exit_code(codes)
+    code = choose_exit_code(codes)
+    if code == REFUSED and params["run_date"] is None and params["backfill"] is None:
+        click.echo(f"{prog}: the night is today, {days[0]} (UTC); --run-date names another one.", err=True)
+    return code
 
 
 def _read_info(reference: str, kind: str | None, label: str) -> TableInfo:

@@ -221,6 +221,9 @@ def _write_lines(
         if table_format is not None:
             yield f"{table}-format = {json.dumps(table_format)}"
     yield from (_write_line(choice) for choice in choices if choice.option != "query")
+    yield (
+        '# on-invalid = "reject"  # bad rows are left out instead of refused; max-reject-fraction = 0.01 limits them'
+    )
     yield '# gate = ["ndcg@10>=0.4"]  # exit code 3 if the mean is lower'
     yield 'output = "./metrics"'
     yield 'per-query-output = "./queries"'

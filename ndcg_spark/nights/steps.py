@@ -30,6 +30,7 @@ When: TypeAlias = Literal["always", "flagged"]
 _STEP_KEYS = ("command", "name", "when")
 _NIGHT_OPTIONS = ("run_date", "conf", "log_format")
 """Options that are set for the whole night, never for one step."""
+_LIKE_A_DATE = re.compile(r"\{[\w -]*(?:date|night)[\w -]*\}", re.IGNORECASE)
 _DATE = re.compile(r"\{run[-_]date(?:-(\d+))?\}")
 
 
@@ -109,11 +110,14 @@ class Night:
             in_force=self.in_force,
         )
 
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of `--plan`."""
+    def lines(self, steps: Sequence[Step], up_to_date: Collection[str] = ()) -> Iterator[str]:
+        """Yield the lines of `--plan` for the steps to run; those that are `up_to_date` are not run again."""
         yield f"night {self.run_date} of data set {self.dataset!r}"
-        for step in self.steps:
-            yield from (f"  {line}" for line in step.lines())
+        for step in steps:
+            if step.name in up_to_date:
+                yield f"  {step.name}: up to date, not run again"
+            else:
+                yield from (f"  {line}" for line in step.lines())
 
 
 def read_night(
@@ -259,7 +263,13 @@ def _insert_dates(table: Mapping[str, Any], run_date: date, without: Collection[
         if isinstance(setting, list):
             return [insert(element) for element in setting]
         if isinstance(setting, str):
-            return _DATE.sub(lambda match: str(run_date - timedelta(days=int(match[1] or 0))), setting)
+            inserted = _DATE.sub(lambda match: str(run_date - timedelta(days=int(match[1] or 0))), setting)
+            if unknown := _LIKE_A_DATE.search(inserted):
+                raise InvalidParameterError(
+                    f"{setting!r}: {unknown[0]} is unknown; write {{run_date}} for the night, or {{run_date-7}} for "
+                    "seven days before."
+                )
+            return inserted
         return setting
 
     return {key: insert(setting) for key, setting in table.items() if key not in without}

@@ -29,8 +29,10 @@ from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.engine import Engine, choose_engine, needs_spark
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import CommandLog
+from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.jobs.run_log import (
     ENDED_WELL,
+    FAILED,
     FLAGGED,
     GATE_NOT_MET,
     INTERRUPTED,
@@ -106,11 +108,7 @@ class NightRun:
             job.start()
             try:
                 self._renews = stale
-                if stale:
-                    stale_steps = find_stale(spark, self.night, *[self.night.run_date] * 2)
-                    self._known = find_up_to_date(stale_steps, self.steps)
-                if resume:
-                    self._known = find_succeeded(spark, self.request, self.steps)
+                self._known = self._find_known(spark, resume=resume, stale=stale)
                 self._run_steps(spark, self._check(spark))
             except BaseException as error:
                 job.end(error)
@@ -119,6 +117,7 @@ class NightRun:
                 shown = [result for result in self.results if not stale or result.status != BEFORE]
                 if shown and not self.is_brief:
                     print("\n".join([f"steps of {self.night.run_date}:", *(f"  {result.line}" for result in shown)]))
+            self._list_refused_night()
             job.progress.steps += [(f"{result.step}: {result.status}", result.seconds) for result in self.results]
             job.set_exit(self.code, self._status)
             job.end()
@@ -128,6 +127,35 @@ class NightRun:
         else:
             print(f"night {self.night.run_date}: nothing is older than its inputs", flush=True)
         return self.code
+
+    def _list_refused_night(self) -> None:
+        """Add the night to the index of a report that could not be drawn."""
+        for step, result in zip(self.steps, self.results, strict=True):
+            index = Path(step.request.files.get("index", ""))
+            if result.status in (NOT_RUN, REFUSED, FAILED) and index.is_file():
+                from ndcg_spark.reports.index import NO_RESULT, add_night_without_result
+
+                before = index.read_text(encoding="utf-8")
+                reasons = [
+                    f"{other.step} {other.status}: {other.message}" for other in self.results if other.exit_code
+                ]
+                after = add_night_without_result(before, step.request.run_date, "; ".join(reasons[:1]) or NO_RESULT)
+                if after != before:
+                    staged = StagedFile(str(index), after.rstrip("\n"))
+                    staged.swap()
+
+    def _find_known(self, spark: SparkSession | None, *, resume: bool, stale: bool) -> dict[str, StepResult]:
+        """Find the steps that `resume` or `stale` skips."""
+        if resume:
+            return find_succeeded(spark, self.request, self.steps)
+        if stale:
+            return find_up_to_date(find_stale(spark, self.night, *[self.night.run_date] * 2), self.steps)
+        return {}
+
+    def plan(self, spark: SparkSession | None, *, resume: bool = False, stale: bool = False) -> list[str]:
+        """Return the lines of `--plan`; nothing is run."""
+        known = self._find_known(spark, resume=resume, stale=stale)
+        return list(self.night.lines(self.steps, known))
 
     @property
     def message(self) -> dict[str, Any]:

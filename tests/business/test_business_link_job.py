@@ -102,7 +102,7 @@ def test_refusals_write_nothing(metrics, clicks, folder, tmp_path):
     assert_refused(link("--input", metrics, "--clicks", late, *output), "no night of a segment is in both tables")
     two = written(folder / "two.parquet", [*metric_rows(NDCG), *metric_rows(NDCG, dataset="app")])
     assert_refused(link("--input", two, "--clicks", clicks, *output), "several data sets (app, shop)", "--dataset")
-    assert_refused(link(*read, *output, "--as-of", "14.1.2026"), "--as-of must be a date")
+    assert_refused(link(*read, *output, "--as-of", "14.1.2026"), "--as-of: '14.1.2026' is not a date")
     assert_refused(link(*read, *output, "--window", 1), "window must be at least 2")
     assert_refused(link(*read, "--output", clicks), "--clicks and --output are both")
     assert_refused(link("--input", clicks, "--clicks", clicks, *output), "column 'metric'", "metric table")

@@ -201,7 +201,10 @@ def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
     )
     assert_refused(roll_up("--input", table, *output, "--dataset", "app"), "no data set 'app'", "there is shop")
     assert_refused(roll_up("--input", table, *output, "--periods", "year"), "must be one of week, month, rolling_7")
-    assert_refused(roll_up("--input", table, *output, "--from", "2026-02-30"), "--from must be a date")
+    assert_refused(
+        roll_up("--input", table, *output, "--from", "2026-02-30"),
+        "--from: '2026-02-30' is not a day of the calendar",
+    )
     assert_refused(roll_up("--input", table, *output, "--from", "2027-01-01"), "no night of the table is in a period")
     assert_refused(roll_up("--input", table, "--output", table), "--input and --output are both")
     assert_refused(roll_up("--input", path, *output), "column 'metric'", "metric table")

@@ -132,7 +132,8 @@ def test_settings_are_what_was_given():
 @pytest.mark.parametrize(
     ("given", "kind", "told"),
     [
-        (["--on", "31.1.2026"], InvalidParameterError, "--on must be a date as 2026-01-31; got '31.1.2026'"),
+        (["--on", "31.1.2026"], InvalidParameterError, "--on: '31.1.2026' is not a date; write it as 2026-01-31"),
+        (["--on", "2026-02-30"], InvalidParameterError, "--on: '2026-02-30' is not a day of the calendar"),
         (["--on", "2026-01-31", "--sizes", "small,huge"], InvalidParameterError, "sizes must be one of small, large"),
         (["--on", "2026-01-31", "--size", "huge"], click.UsageError, "'huge' is not one of 'small', 'large'"),
         ([], click.MissingParameter, "Missing parameter: day"),

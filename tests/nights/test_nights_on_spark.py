@@ -32,6 +32,7 @@ output = "./weeks"
 [[step]]
 command = "report"
 output = "night-{run_date}.html"
+index = "night-index.html"
 """
 
 
@@ -62,6 +63,12 @@ def test_a_usual_night(spark, folder):
     assert {row["run_date"] for row in stored_rows(folder / "flags")} == {"2026-01-30", "2026-01-31"}
     assert len(logged(folder)) == 12
     assert set(statuses(nightly("--resume")).values()) == {"succeeded before"}
+    refused = nightly("--backfill", "2026-02-01..2026-02-01")
+    assert (refused.code, statuses(refused)["report"]) == (2, "not run")
+    newest, earlier = re.findall(r'<tr><th scope="row".*?</tr>', (folder / "night-index.html").read_text("utf-8"))[:2]
+    assert "<time>2026-02-01</time>" in newest
+    assert "mean-ndcg refused: " in newest
+    assert f'<a href="night-{NIGHT}.html">' in earlier
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,34 @@ def test_a_plan_runs_nothing(folder):
     assert files_below(folder) == before
 
 
+def test_a_plan_names_the_steps_that_are_not_run_again(folder):
+    assert nightly().code == 0
+    write_file(FILE.replace("flips = 0", "flips = 7"))
+    lines = nightly("--plan", "--resume").out.splitlines()
+    assert lines[1:3] == ["  mean-ndcg: up to date, not run again", "  compare-runs"]
+    assert "mean-ndcg" not in nightly("--plan", "--only", "compare-runs").out.replace("of mean-ndcg", "")
+
+
+def test_a_night_that_nobody_named_is_told_where_it_is_refused(folder):
+    ended = command("nightly", "--config", "night.toml")
+    assert ended.code == 2
+    today = datetime.now(timezone.utc).date()
+    assert f"ndcg-spark nightly: the night is today, {today} (UTC); --run-date names another one." in ended.err
+    assert "the night is today" not in nightly("--only", "mean-ndcg", "--backfill", "2026-01-29..2026-01-29").err
+
+
+@pytest.mark.parametrize(
+    ("nights", "told"),
+    [
+        ("2026-01-31..2026-01-01", "--backfill must name the earlier night first: 2026-01-01..2026-01-31"),
+        ("2026-01-31", "--backfill must look like 2026-01-01..2026-01-31"),
+        ("2026-02-01..2026-02-30", "--backfill: '2026-02-30' is not a day of the calendar"),
+    ],
+)
+def test_nights_that_are_no_range_are_refused(folder, nights, told):
+    assert_refused(nightly("--backfill", nights), told)
+
+
 def test_a_step_for_flagged_nights(folder):
     step = OTHER + 'when = "flagged"\n'
     write_file(FILE + step)
@@ -197,6 +226,7 @@ def test_columns_of_tables_that_are_not_there_yet_are_refused_before_anything_ru
         ({'"compare-runs"': '"compare-run"'}, "the command 'compare-run' (did you mean 'compare-runs'?)"),
         ({'baseline = "bm25"': 'base = "bm25"'}, "step 'compare-runs': unknown key 'base'"),
         ({'dataset = "shop"': 'data-set = "shop"'}, "unknown key 'data-set' (did you mean 'dataset'?)"),
+        ({"{run_date}": "{rundate}"}, "{rundate} is unknown; write {run_date} for the night"),
         ({'dataset = "shop"': "run-date = 2026-01-31"}, "the night is set by --run-date"),
         ({'output = "./metrics"': 'output = "./metrics"\nrun-date = "2026-01-01"'}, "run-date applies to the whole"),
         ({'output = "./metrics"': 'output = "./metrics"\nwhen = "never"'}, "when must be one of always, flagged"),

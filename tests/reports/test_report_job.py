@@ -81,7 +81,7 @@ REFUSED = [
     ((), "name the page to write: --output"),
     (("--output", "no/folder/r.html"), "--output 'no/folder/r.html': its folder does not exist, or it is a folder"),
     (("--output", "{folder}/metrics"), "or it is a folder"),
-    ((*OUT, "--run-date", "31.1.2026"), "--run-date must be a date"),
+    ((*OUT, "--run-date", "31.1.2026"), "--run-date: '31.1.2026' is not a date"),
     ((*OUT, "--summary", "{folder}/nothing.json"), "--summary '{folder}/nothing.json' cannot be read"),
     ((*OUT, "--summary", "{folder}/page.html"), "is no JSON of mean-ndcg"),
     ((*OUT, "--summary", "{folder}/list.json"), "is no JSON of mean-ndcg"),
