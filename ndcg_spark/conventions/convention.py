@@ -122,12 +122,12 @@ class Convention:
 
     @property
     def groups_ties(self) -> bool:
-        """Whether the tie rule treats all items of one score together."""
+        """Check whether the tie rule treats all items of one score together."""
         return self.ties in TIE_GROUP_RULES
 
     @property
     def has_gain_table(self) -> bool:
-        """Whether gains are a table, which need not rise with relevance."""
+        """Check whether gains are a table, which need not rise with relevance."""
         return isinstance(self.gain, str) and self.gain.startswith("table:")
 
     @classmethod
@@ -184,9 +184,9 @@ class Convention:
         """
         parsed: dict[str, str | float | None] = {}
         for choice, value in choices.items():
-            if choice not in _CHANGEABLE:
-                raise InvalidParameterError(f"unknown choice {choice!r}; choose one of {', '.join(_CHANGEABLE)}.")
-            parsed[choice] = _parse_padding(value) if choice == "pad_to_k" else value
+            if choice not in _CHOICE_NAMES:
+                raise InvalidParameterError(f"unknown choice {choice!r}; choose one of {', '.join(_CHOICE_NAMES)}.")
+            parsed[choice] = _parse_pad_to_k(value) if choice == "pad_to_k" else value
         return replace(self, **parsed)  # type: ignore[arg-type]  # text, which __post_init__ checks
 
     def advice(self, choice: str, value: str) -> str:
@@ -210,7 +210,7 @@ class Convention:
         preset = PRESETS.get(self.name, PRESETS["default"])
         parts = [preset.name]
         for choice, value in self.differences(preset).items():
-            parts.append(f"{choice}={_printed(value)}")
+            parts.append(f"{choice}={_format_value(value)}")
         return ";".join(parts)
 
     def differences(self, other: Convention | None = None) -> dict[str, object]:
@@ -227,13 +227,15 @@ class Convention:
         """
         base = Convention() if other is None else other
         return {
-            choice: getattr(self, choice) for choice in _CHANGEABLE if getattr(self, choice) != getattr(base, choice)
+            choice: getattr(self, choice)
+            for choice in _CHOICE_NAMES
+            if getattr(self, choice) != getattr(base, choice)
         }
 
     @property
     def choices(self) -> dict[str, str]:
         """All choices in full, in their order and without the name; one text for one value, however it is written."""
-        return {choice: _canonical(choice, getattr(self, choice)) for choice in _CHANGEABLE}
+        return {choice: _format_canonical(choice, getattr(self, choice)) for choice in _CHOICE_NAMES}
 
     @property
     def digest(self) -> str:
@@ -241,7 +243,7 @@ class Convention:
         return hashlib.sha256(json.dumps(self.choices, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _parse_padding(text: str) -> float | None:
+def _parse_pad_to_k(text: str) -> float | None:
     if text in ("", "off", "None"):
         return None
     try:
@@ -250,7 +252,7 @@ def _parse_padding(text: str) -> float | None:
         raise InvalidParameterError(f"pad_to_k must be a relevance or 'off'; got {text!r}.") from None
 
 
-def _printed(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return "off"
     if callable(value):
@@ -258,16 +260,18 @@ def _printed(value: object) -> str:
     return str(value)
 
 
-def _canonical(choice: str, value: object) -> str:
+def _format_canonical(choice: str, value: object) -> str:
     if callable(value):
         return function_text(value)
     if choice == "gain":
         return parse_gain(value).text
-    return parse_discount(value).text if choice == "discount" else _printed(value)
+    return parse_discount(value).text if choice == "discount" else _format_value(value)
 
 
-_CHANGEABLE = tuple(field.name for field in fields(Convention) if field.name != "name")
-CHOICES: dict[str, tuple[str, ...]] = {one.field: one.choices for one in list_settings(Convention) if one.choices}
+_CHOICE_NAMES = tuple(field.name for field in fields(Convention) if field.name != "name")
+CHOICES: dict[str, tuple[str, ...]] = {
+    setting.field: setting.choices for setting in list_settings(Convention) if setting.choices
+}
 """The values of every choice that has a fixed list; the first is the default."""
 
 
@@ -350,8 +354,8 @@ def in_words(convention: Convention) -> list[tuple[str, str]]:
     ('Gain of an item', '2 to the power of the relevance, minus 1')
     """
     sentences = [
-        ("Gain of an item", _gain(convention.gain)),
-        ("Discount of a rank", _discount(convention.discount)),
+        ("Gain of an item", _describe_gain(convention.gain)),
+        ("Discount of a rank", _describe_discount(convention.discount)),
     ]
     sentences += [(title, words[getattr(convention, choice)]) for choice, (title, words) in _WORDS.items()]
     padded = convention.pad_to_k
@@ -359,7 +363,7 @@ def in_words(convention: Convention) -> list[tuple[str, str]]:
     return [*sentences, ("Lists shorter than k", short)]
 
 
-def _gain(gain: object) -> str:
+def _describe_gain(gain: object) -> str:
     if not isinstance(gain, str):
         return f"a function of the relevance, {getattr(gain, '__qualname__', gain)}"
     name, _, rest = gain.partition(":")
@@ -370,7 +374,7 @@ def _gain(gain: object) -> str:
     return _GAINS[name] + (f"; 0 for relevances below {rest}" if rest else "")
 
 
-def _discount(discount: object) -> str:
+def _describe_discount(discount: object) -> str:
     if not isinstance(discount, str):
         return f"a function of the rank, {getattr(discount, '__qualname__', discount)}"
     name, _, rest = discount.partition(":")

@@ -21,7 +21,7 @@ DiscountFunction: TypeAlias = Callable[[FloatArray], FloatArray]
 
 GAIN_FORMS = "exponential, linear, binary (each also NAME:LEVEL), power:P, table:LEVEL=GAIN,..."
 DISCOUNT_FORMS = "log2, ln, log:BASE, reciprocal, table:D1,D2,..."
-LARGEST_GAIN = 2.0**63
+MAX_GAIN = 2.0**63
 """Gains up to here leave room for sums over a long list and exact sums over all queries."""
 
 _NAMED_DISCOUNTS = ("log2", "ln", "reciprocal")
@@ -39,12 +39,12 @@ class GainForm:
 
     @property
     def text(self) -> str:
-        """The one spelling of this gain: `table:0=0,1=3`, whatever blanks, zeros and order the user wrote."""
+        """Canonical spelling: `table:0=0,1=3`, whatever blanks, zeros and order the user wrote."""
         if self.table is not None:
             return "table:" + ",".join(
-                f"{_digits(level)}={_digits(self.table[level])}" for level in sorted(self.table)
+                f"{_format_number(level)}={_format_number(self.table[level])}" for level in sorted(self.table)
             )
-        return self.name if self.number is None else f"{self.name}:{_digits(self.number)}"
+        return self.name if self.number is None else f"{self.name}:{_format_number(self.number)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class DiscountForm:
     @property
     def text(self) -> str:
         if self.table is not None:
-            return f"table:{','.join(map(_digits, self.table))}"
-        return self.name if self.base is None else f"{self.name}:{_digits(self.base)}"
+            return f"table:{','.join(map(_format_number, self.table))}"
+        return self.name if self.base is None else f"{self.name}:{_format_number(self.base)}"
 
 
-def _digits(number: float) -> str:
+def _format_number(number: float) -> str:
     return repr(float(number) + 0.0).removesuffix(".0")
 
 
@@ -97,22 +97,22 @@ def _code_parts(value: Any, depth: int = 4) -> Any:
     name = getattr(value, "__qualname__", getattr(value, "__name__", type(value).__qualname__))
     if not depth or isinstance(value, ModuleType):
         return name
-    wrapped = _wrapped(value)
-    if wrapped:
-        return name, _code_parts(wrapped, depth - 1)
+    parts = _unwrap(value)
+    if parts:
+        return name, _code_parts(parts, depth - 1)
     if isinstance(value, FunctionType):
         code = value.__code__
         consts = [part for part in code.co_consts if part != value.__doc__]
-        outside = {one: value.__globals__[one] for one in code.co_names if one in value.__globals__}
-        inside = [one.cell_contents for one in value.__closure__ or ()]
+        outside = {name: value.__globals__[name] for name in code.co_names if name in value.__globals__}
+        inside = [cell.cell_contents for cell in value.__closure__ or ()]
         parts = [consts, value.__defaults__, value.__kwdefaults__, inside, outside]
         return name, code.co_code, code.co_names, _code_parts(parts, depth - 1)
     if isinstance(value, type):
-        return name, _code_parts(_members(value), depth - 1)
-    return name, _code_parts([_state(value), _members(type(value))], depth - 1)
+        return name, _code_parts(_list_members(value), depth - 1)
+    return name, _code_parts([_get_state(value), _list_members(type(value))], depth - 1)
 
 
-def _wrapped(value: Any) -> list[Any]:
+def _unwrap(value: Any) -> list[Any]:
     """Return what a method, `partial` or property is made of; empty for anything else."""
     if isinstance(value, partial):
         return [value.func, value.args, value.keywords]
@@ -125,24 +125,24 @@ def _wrapped(value: Any) -> list[Any]:
     return [value.fget] if isinstance(value, property) else []
 
 
-def _members(kind: type) -> dict[str, Any]:
-    """Methods and values that a class of the user and its bases define; those of libraries go by their names."""
-    bases = [base for base in reversed(kind.__mro__) if hasattr(base, "__module__") and _is_of_user(base)]
+def _list_members(kind: type) -> dict[str, Any]:
+    """Methods and values that a user class and its bases define; classes of libraries have none."""
+    bases = [base for base in reversed(kind.__mro__) if hasattr(base, "__module__") and _is_user_class(base)]
     members = {name: value for base in bases for name, value in vars(base).items()}
     return {name: value for name, value in members.items() if name == "__call__" or not name.startswith("__")}
 
 
-def _is_of_user(kind: type) -> bool:
+def _is_user_class(kind: type) -> bool:
     return kind.__flags__ & _HEAP_TYPE != 0 and kind.__module__.partition(".")[0] not in ("numpy", "functools")
 
 
-def _state(value: Any) -> Any:
+def _get_state(value: Any) -> Any:
     """Attributes of an object, in its `__dict__` and in its slots."""
-    slots = [name for kind in type(value).__mro__ for name in _listed(vars(kind).get("__slots__", ()))]
+    slots = [name for kind in type(value).__mro__ for name in _to_slot_names(vars(kind).get("__slots__", ()))]
     return {**{name: getattr(value, name, None) for name in slots}, **getattr(value, "__dict__", {})}
 
 
-def _listed(names: str | Iterable[str]) -> list[str]:
+def _to_slot_names(names: str | Iterable[str]) -> list[str]:
     return [
         name for name in ([names] if isinstance(names, str) else names) if name not in ("__dict__", "__weakref__")
     ]
@@ -160,21 +160,21 @@ def parse_gain(text: object) -> GainForm:
         return GainForm(text)
     name, _, argument = text.partition(":")
     if name in _NAMED and argument:
-        level = _number(argument, "gain level")
+        level = _parse_number(argument, "gain level")
         if level < 0:  # negative gains from there on, 0 below: the best would not come first in the ideal list
             raise InvalidParameterError(f"gain level must be 0 or more; got {argument!r}.")
         return GainForm(name, level)
     if name == "table" and argument:
-        return GainForm(name, table=_gain_table(argument))
+        return GainForm(name, table=_parse_gain_table(argument))
     if name == "power" and argument:
-        exponent = _number(argument, "gain power")
+        exponent = _parse_number(argument, "gain power")
         if exponent <= 0:
             raise InvalidParameterError(f"gain power must be a positive number; got {argument!r}.")
         return GainForm(name, exponent)
     raise InvalidParameterError(f"gain must be one of {GAIN_FORMS}; got {text!r}.")
 
 
-def _gain_table(text: str) -> dict[float, float]:
+def _parse_gain_table(text: str) -> dict[float, float]:
     table: dict[float, float] = {}
     for entry in text.split(","):
         level, equals, gain = entry.partition("=")
@@ -182,7 +182,7 @@ def _gain_table(text: str) -> dict[float, float]:
             key, value = float(level), float(gain)
         except ValueError:
             raise InvalidParameterError(f"gain table entry {entry!r} is not LEVEL=GAIN.") from None
-        if not equals or key in table or not math.isfinite(key) or not abs(value) <= LARGEST_GAIN:
+        if not equals or key in table or not math.isfinite(key) or not abs(value) <= MAX_GAIN:
             raise InvalidParameterError(f"gain table entry {entry!r} is repeated or not finite.")
         table[key] = value
     for lower, higher in pairwise(sorted(table)):
@@ -194,7 +194,7 @@ def _gain_table(text: str) -> dict[float, float]:
     return table
 
 
-def _number(text: str, label: str) -> float:
+def _parse_number(text: str, label: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -220,7 +220,7 @@ def relevance_range(spec: str | GainFunction) -> tuple[float, float]:
         largest = 2.0**bits if bits < 1023 else math.inf
         return -largest, largest
     if form.name == "linear":
-        return -LARGEST_GAIN if form.number is None else -math.inf, LARGEST_GAIN
+        return -MAX_GAIN if form.number is None else -math.inf, MAX_GAIN
     return -math.inf, math.inf
 
 
@@ -236,13 +236,13 @@ def parse_discount(text: object) -> DiscountForm:
         return DiscountForm(text)
     name, _, argument = text.partition(":")
     if name == "log" and argument:
-        return DiscountForm(name, _log_base(argument))
+        return DiscountForm(name, _parse_log_base(argument))
     if name == "table" and argument:
-        return DiscountForm(name, table=_discount_table(argument))
+        return DiscountForm(name, table=_parse_discount_table(argument))
     raise InvalidParameterError(f"discount must be one of {DISCOUNT_FORMS}; got {text!r}.")
 
 
-def _log_base(text: str) -> float:
+def _parse_log_base(text: str) -> float:
     try:
         base = float(text)
     except ValueError:
@@ -252,7 +252,7 @@ def _log_base(text: str) -> float:
     return base
 
 
-def _discount_table(text: str) -> list[float]:
+def _parse_discount_table(text: str) -> list[float]:
     try:
         table = [float(entry) for entry in text.split(",")]
     except ValueError:
@@ -289,11 +289,11 @@ def check_discount(spec: str | DiscountFunction, max_k: int | None) -> None:
         return
     table = parse_discount(spec).table
     if table is not None and (max_k is None or len(table) < max_k):
-        want = "all ranks" if max_k is None else f"k={max_k}"
-        raise InvalidParameterError(f"discount table has {len(table)} ranks, too few for {want}.")
+        ranks = "all ranks" if max_k is None else f"k={max_k}"
+        raise InvalidParameterError(f"discount table has {len(table)} ranks, too few for {ranks}.")
 
 
-_OF_GRADES: FloatArray = np.ldexp(1.0, np.arange(32)) - 1.0
+_GRADE_GAINS: FloatArray = np.ldexp(1.0, np.arange(32)) - 1.0
 """2^n - 1: nearly all relevances are small whole numbers, for which a lookup is faster."""
 
 
@@ -303,10 +303,10 @@ def exponential(relevance: FloatArray) -> FloatArray:
     >>> exponential(np.array([0.0, 1.0, 3.0, -1.0])).tolist()
     [0.0, 1.0, 7.0, -0.5]
     """
-    if relevance.size and relevance.min() >= 0 and relevance.max() < len(_OF_GRADES):
+    if relevance.size and relevance.min() >= 0 and relevance.max() < len(_GRADE_GAINS):
         grades = relevance.astype(np.intp)
         if (grades == relevance).all():
-            return _OF_GRADES[grades]
+            return _GRADE_GAINS[grades]
     whole = np.rint(relevance)
     is_whole = whole == relevance
     # ldexp is exact; exp2 may be an ulp off, depending on the processor.

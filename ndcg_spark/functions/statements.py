@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ndcg_spark.conventions.forms import LARGEST_GAIN, parse_discount, parse_gain, relevance_range
+from ndcg_spark.conventions.forms import MAX_GAIN, parse_discount, parse_gain, relevance_range
 from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.functions import formulas
 from ndcg_spark.functions.formulas import Expression, SqlExpression, SqlLanguage
@@ -192,7 +192,7 @@ def _check_list(lang: SqlLanguage, option: str) -> SqlExpression:
 
     def check(element: SqlExpression) -> Expression:
         score, relevance = lang.call("abs", element["score"]), lang.call("abs", element["relevance"])
-        is_bad = (score > formulas.MAX_DOUBLE) | (relevance > LARGEST_GAIN)
+        is_bad = (score > formulas.MAX_DOUBLE) | (relevance > MAX_GAIN)
         if option == _GAIN:
             is_exponential: Expression = SqlExpression("gain") == "exponential"
             is_bad = is_bad | (is_exponential & (element["relevance"] > relevance_range("exponential")[1]))

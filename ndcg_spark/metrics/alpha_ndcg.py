@@ -70,12 +70,12 @@ def greedy_gains(truth: TopicItems, alpha: float, k: int | None) -> FloatArray:
     lengths, query = to_lengths(truth.offsets), query_of_rows(truth.offsets)
     n_ranks = int(lengths.max(initial=0)) if k is None else min(k, int(lengths.max(initial=0)))
     owner, seen = query_of_rows(truth.topic_offsets), np.zeros(truth.n_topics, dtype=np.int64)
-    left, ideal = np.ones(len(query), dtype=np.bool_), np.zeros((len(lengths), n_ranks))
+    available, ideal = np.ones(len(query), dtype=np.bool_), np.zeros((len(lengths), n_ranks))
     for rank in range(n_ranks):
-        gains = np.where(left, _gains(seen[truth.topics], owner, len(query), alpha), -1.0)
+        gains = np.where(available, _gains(seen[truth.topics], owner, len(query), alpha), -1.0)
         best_items = _first_best(gains, truth.offsets, lengths > rank)
         ideal[query[best_items], rank] = gains[best_items]
-        left[best_items] = False
+        available[best_items] = False
         seen[truth.topics[rows_of_queries(best_items, truth.topic_offsets)]] += 1
     return ideal
 
@@ -91,9 +91,9 @@ def _gains(seen: IntArray, owner: IntArray, n_items: int, alpha: float) -> Float
     return gains
 
 
-def _first_best(gains: FloatArray, offsets: IntArray, wanted: BoolArray) -> IntArray:
-    """Number of the first item of the largest gain of each wanted query; these have items."""
-    query = np.flatnonzero(wanted)
+def _first_best(gains: FloatArray, offsets: IntArray, selected: BoolArray) -> IntArray:
+    """Number of the first item of the largest gain of each selected query; these have items."""
+    query = np.flatnonzero(selected)
     rows, starts = rows_of_queries(query, offsets), offsets[:-1][query]
     lengths = to_lengths(offsets)[query]
     local = np.cumsum(lengths) - lengths
@@ -135,9 +135,11 @@ class AlphaNdcg(Metric):
         items, alpha, rel = lists.known_items, self.alpha, self.rel
         if items.topics is None:
             raise ValueError("the lists have no topics")
-        truth, listed = items.topics(rel)
-        gains = lists.kept(("topic gains", alpha, rel), lambda: repeated_gains(truth, listed, items.offsets, alpha))
-        ideal = lists.kept(("greedy gains", alpha, rel), lambda: greedy_gains(truth, alpha, lists.max_k))
+        truth, numbers = items.topics(rel)
+        gains = lists.get_or_compute(
+            ("topic gains", alpha, rel), lambda: repeated_gains(truth, numbers, items.offsets, alpha)
+        )
+        ideal = lists.get_or_compute(("greedy gains", alpha, rel), lambda: greedy_gains(truth, alpha, lists.max_k))
         inside, offsets = items.first(k)
         alpha_dcg = segment_sum(gains[inside] * _discounts(items.rank[inside]), offsets)
         best = np.zeros(len(alpha_dcg))

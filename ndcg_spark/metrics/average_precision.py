@@ -8,7 +8,7 @@ import numpy as np
 
 from ndcg_spark.core.ragged import FloatArray, IntArray, query_of_rows, segment_sum
 from ndcg_spark.metrics.base import Metric
-from ndcg_spark.metrics.kernels import TIES, draws_of_hits
+from ndcg_spark.metrics.kernels import TIES, hit_probabilities
 from ndcg_spark.metrics.lists import RelevanceLists, ratio
 
 
@@ -17,8 +17,8 @@ def precisions(lists: RelevanceLists, hits: FloatArray, gains: FloatArray) -> Fl
 
     `hits` are the relevant items of each group, `gains` the sum of their gains (for precision, their number).
     """
-    ranks, before = lists.ranks, lists.before(gains)
-    if not lists.tied:
+    ranks, before = lists.ranks, lists.sum_before(gains)
+    if not lists.has_ties:
         return np.asarray(hits * (before + gains) / (ranks.rank + 1))
     group = ranks.group
     return _expected(hits[group], gains[group], before[group], lists.spans.size[group], ranks.place) / (
@@ -52,8 +52,8 @@ def mean_over_hits(lists: RelevanceLists, hits: FloatArray, gains: FloatArray, k
     query = query_of_rows(spans.offsets)[groups]
     total, n_whole = total[query], n_whole[query]
     n, r, m = spans.size[groups], hits[groups], inside[groups]
-    before, start = lists.before(gains)[groups], spans.start[groups]
-    chances = draws_of_hits(n, r.astype(np.int64), m)
+    before, start = lists.sum_before(gains)[groups], spans.start[groups]
+    chances = hit_probabilities(n, r.astype(np.int64), m)
     mean = np.zeros(len(groups))
     for h in range(chances.shape[1]):
         inner = np.zeros(len(groups))

@@ -29,11 +29,11 @@ class QueryError(Exception):
 
     def __init__(self, query: int, reason: str) -> None:
         super().__init__(reason)
-        self.query, self.what = query, reason
+        self.query, self.reason = query, reason
 
 
 class Need(NamedTuple):
-    """Something that a metric reads beside relevances: a table, and a column of it or what is counted in it."""
+    """Input that a metric needs beside relevances: a table, and its column or count."""
 
     table: str
     what: str = ""
@@ -66,14 +66,14 @@ class NamedMetric(ABC):
     takes_cutoff : bool
         Whether it can be computed at a cutoff. If not, the whole list is ranked.
     needs_order : bool
-        Whether tied items must stand in some order, so that ties cannot be averaged.
+        Whether tied items must be in some order, so that ties cannot be averaged.
     needs_ties : bool
         Whether it is about tied items, so that they must not be put in an order.
     within_1 : bool
-        Whether all values lie between 0 and 1.
+        Whether all values are between 0 and 1.
     larger_is_better : bool or None
-        Whether a better ranking has a larger value (True) or a smaller one (False). None: neither, as of a number
-        that says how far others can be trusted. Each metric states its own: there is no default.
+        Whether a better ranking has a larger value (True) or a smaller one (False). None: neither, as for a number
+        that shows how reliable others are. Each metric sets its own: there is no default.
     undefined : bool
         Whether a query may have no value. It is then left out of the mean of this metric, and counted in its
         `n_queries`. Otherwise a query that is missing or not judged has the value 0: see `Metric`.
@@ -91,12 +91,12 @@ class NamedMetric(ABC):
     undefined: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a metric that does not state whether larger is better; not even its parent speaks for it."""
+        """Refuse a metric that does not set `larger_is_better` itself: it is not inherited."""
         super().__init_subclass__(**options)
-        stated = cls.__dict__.get("larger_is_better", "nothing")
-        if "name" in cls.__dict__ and not any(stated is one for one in (True, False, None)):
+        direction = cls.__dict__.get("larger_is_better", "nothing")
+        if "name" in cls.__dict__ and not (direction is None or isinstance(direction, bool)):
             raise TypeError(
-                f"metric {cls.name!r} must set larger_is_better itself: True, False or None; got {stated!r}."
+                f"metric {cls.name!r} must set larger_is_better itself: True, False or None; got {direction!r}."
             )
 
     @property
@@ -124,7 +124,7 @@ class NamedMetric(ABC):
             for parameter in fields(self)
             if getattr(self, parameter.name) != parameter.default
         ]
-        texts = [f"{name}={shortest(value)}" for name, value in changed]
+        texts = [f"{name}={format_value(value)}" for name, value in changed]
         return f"{self.name}({','.join(texts)})" if texts else self.name
 
     @property
@@ -132,10 +132,10 @@ class NamedMetric(ABC):
         """Name of its column in tables with a row per query: letters, digits and underscores."""
         return re.sub(r"\W+", "_", str(self).replace("-", "minus_")).strip("_")
 
-    def refuse(self, condition: bool, wanted: str) -> None:
-        """Raise where a parameter has a value that it does not take."""
+    def refuse(self, condition: bool, requirement: str) -> None:
+        """Raise if a condition holds; `requirement` says what a parameter must be."""
         if condition:
-            raise InvalidParameterError(f"metric {str(self)!r}: {wanted}.")
+            raise InvalidParameterError(f"metric {str(self)!r}: {requirement}.")
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Metric(NamedMetric):
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Relevances of which it must be known how many judged items reach them, in the list or not."""
+        """Relevances for which the number of judged items that reach them is needed, listed or not."""
         return ()
 
     @abstractmethod
@@ -181,7 +181,7 @@ class Metric(NamedMetric):
 
 @dataclass(frozen=True)
 class CatalogueMetric(NamedMetric):
-    """A metric of all lists together: of how often each item of the catalogue is listed."""
+    """A metric of all lists together, from how often each item of the catalogue is listed."""
 
     needs_order = True
 
@@ -191,17 +191,17 @@ class CatalogueMetric(NamedMetric):
 
     @abstractmethod
     def value(self, exposure: Exposure) -> float | None:
-        """Value of all lists of a run or segment; None where there is none."""
+        """Value of all lists of a run or segment; None if undefined."""
 
 
-def shortest(value: object) -> str:
-    """The shortest text that is read as the same value: `2`, `0.8`."""
+def format_value(value: object) -> str:
+    """Format a value as the shortest text that parses to it: `2`, `0.8`."""
     text = repr(value) if isinstance(value, float) else str(value)
     return text.removesuffix(".0")
 
 
 EVERY = 0
-"""In place of a cutoff: all those of a table."""
+"""Placeholder for a cutoff: all cutoffs of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +222,13 @@ class MetricAt:
 
     @property
     def label(self) -> str:
-        """The name that was asked for, else its own, with the cutoff: `recall@5`, `map@all`; `ap` at every cutoff."""
+        """The requested name, else its own, with the cutoff: `recall@5`, `map@all`; `ap` at every cutoff."""
         name = self.asked or str(self.metric)
         return name if self.k == EVERY else metric_at(name, self.k)
 
     @property
     def asked_at(self) -> str | None:
-        """The label, if the metric was asked for."""
+        """The label if the user named the metric, else None."""
         return self.label if self.asked else None
 
 

@@ -34,7 +34,7 @@ class BinaryPreference(Metric):
         n_relevant = lists.at_least[self.rel]
         bound = np.minimum(lists.at_least[0.0] - n_relevant, n_relevant)
         nonrelevant = lists.judged & (lists.relevance >= 0) & (lists.relevance < self.rel)
-        above = lists.before(lists.by_group(nonrelevant.astype(np.float64)))
+        above = lists.sum_before(lists.by_group(nonrelevant.astype(np.float64)))
         lengths = np.diff(lists.offsets)
         capped = np.minimum(above, np.repeat(n_relevant, lengths))
         worth = 1 - ratio(capped, np.repeat(bound, lengths))

@@ -52,7 +52,7 @@ class OutsideCatalogue(CatalogueMetric):
 
 
 @dataclass(frozen=True)
-class _OfItems(CatalogueMetric):
+class _ExposureMetric(CatalogueMetric):
     source = SOURCE
 
     @property
@@ -61,7 +61,7 @@ class _OfItems(CatalogueMetric):
 
 
 @dataclass(frozen=True)
-class Coverage(_OfItems):
+class Coverage(_ExposureMetric):
     """Items that are listed at all."""
 
     name = "coverage"
@@ -78,7 +78,7 @@ class Coverage(_OfItems):
 
 
 @dataclass(frozen=True)
-class Gini(_OfItems):
+class Gini(_ExposureMetric):
     """Inequality of exposures: 0 if all items are listed equally often, near 1 if one item fills all lists."""
 
     name = "gini"
@@ -102,7 +102,7 @@ class Gini(_OfItems):
 
 
 @dataclass(frozen=True)
-class Entropy(_OfItems):
+class Entropy(_ExposureMetric):
     """Evenness of exposures: log2 of how many items are listed, if all are listed equally often."""
 
     name = "entropy"

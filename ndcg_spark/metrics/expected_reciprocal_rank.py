@@ -17,7 +17,7 @@ def _terms(lists: RelevanceLists, max_grade: float) -> FloatArray:
     """Chance to stop at each rank, over the rank."""
     stop = exponential(lists.clipped) / 2.0**max_grade
     ranks, spans = lists.ranks, lists.spans
-    if not lists.tied:
+    if not lists.has_ties:
         return np.asarray(stop * _running_product(1 - stop, spans.offsets) / (ranks.rank + 1))
     whole = np.ones(len(spans.start))  # chance to go on after all of a group
     single = spans.size == 1
@@ -70,5 +70,5 @@ class ExpectedReciprocalRank(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         lists.refuse_above(self.max_grade, k)
-        terms = lists.kept(("err", self.max_grade), lambda: _terms(lists, self.max_grade))
+        terms = lists.get_or_compute(("err", self.max_grade), lambda: _terms(lists, self.max_grade))
         return lists.sum_of_ranks(terms, k)

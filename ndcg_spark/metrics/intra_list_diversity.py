@@ -31,12 +31,12 @@ def mean_cosine(vectors: Vectors, items: IntArray, offsets: IntArray) -> FloatAr
     total, above = np.zeros(len(lengths)), np.zeros((len(lengths), units.shape[1]))
     for rank in range(int(lengths.max(initial=0))):
         query = np.flatnonzero(lengths > rank)
-        here = units[items[offsets[:-1][query] + rank]]
+        current = units[items[offsets[:-1][query] + rank]]
         if rank:
             rows = np.arange(len(query))
-            total[query] += score_pairs("inner", Vectors(here, None), Vectors(above[query], None), rows, rows)
-        above[query] += here
-    return np.clip(_mean_of_pairs(total, lengths), -1.0, 1.0)
+            total[query] += score_pairs("inner", Vectors(current, None), Vectors(above[query], None), rows, rows)
+        above[query] += current
+    return np.clip(_pair_mean(total, lengths), -1.0, 1.0)
 
 
 def mean_jaccard(words: WordArray, offsets: IntArray) -> FloatArray:
@@ -51,12 +51,12 @@ def mean_jaccard(words: WordArray, offsets: IntArray) -> FloatArray:
     lengths, query = to_lengths(offsets), query_of_rows(offsets)
     sizes = count_bits(words).sum(axis=1, dtype=np.int64)
     total = np.zeros(len(lengths))
-    for apart in range(1, int(lengths.max(initial=0))):
-        first = np.flatnonzero(query[apart:] == query[:-apart])
-        shared = count_bits(words[first] & words[first + apart]).sum(axis=1, dtype=np.int64)
-        similarity = shared / (sizes[first] + sizes[first + apart] - shared)
+    for distance in range(1, int(lengths.max(initial=0))):
+        first = np.flatnonzero(query[distance:] == query[:-distance])
+        shared = count_bits(words[first] & words[first + distance]).sum(axis=1, dtype=np.int64)
+        similarity = shared / (sizes[first] + sizes[first + distance] - shared)
         total += np.bincount(query[first], weights=similarity, minlength=len(lengths))
-    return _mean_of_pairs(total, lengths)
+    return _pair_mean(total, lengths)
 
 
 def category_words(rows: IntArray, categories: IntArray, offsets: IntArray) -> WordArray:
@@ -74,19 +74,19 @@ def category_words(rows: IntArray, categories: IntArray, offsets: IntArray) -> W
     return words
 
 
-def share_of_pairs_left_out(known: BoolArray, offsets: IntArray) -> FloatArray:
+def excluded_pair_share(known: BoolArray, offsets: IntArray) -> FloatArray:
     """Share of the pairs of each query's items in which one has no features; NaN for fewer than two items.
 
-    >>> share_of_pairs_left_out(np.array([True, False, True]), np.array([0, 3])).round(6).tolist()
+    >>> excluded_pair_share(np.array([True, False, True]), np.array([0, 3])).round(6).tolist()
     [0.666667]
     """
     n_known, all_items = to_lengths(offsets_after_filter(known, offsets)), to_lengths(offsets)
     pairs = all_items * (all_items - 1) // 2
-    missed = pairs - n_known * (n_known - 1) // 2
-    return np.where(pairs > 0, missed / np.maximum(pairs, 1), np.nan)
+    n_excluded = pairs - n_known * (n_known - 1) // 2
+    return np.where(pairs > 0, n_excluded / np.maximum(pairs, 1), np.nan)
 
 
-def _mean_of_pairs(total: FloatArray, lengths: IntArray) -> FloatArray:
+def _pair_mean(total: FloatArray, lengths: IntArray) -> FloatArray:
     pairs = lengths * (lengths - 1) // 2
     return np.where(pairs > 0, total / np.maximum(pairs, 1), np.nan)
 
@@ -95,7 +95,7 @@ KINDS = {"vector": VECTOR, "categories": CATEGORIES}
 
 
 @dataclass(frozen=True)
-class _OfPairs(Metric):
+class _PairMetric(Metric):
     by: str = "vector"
     source = "Ziegler et al., WWW 2005, doi:10.1145/1060745.1060754"
     needs_order = undefined = True
@@ -118,7 +118,7 @@ class _OfPairs(Metric):
 
 
 @dataclass(frozen=True)
-class IntraListSimilarity(_OfPairs):
+class IntraListSimilarity(_PairMetric):
     """Mean similarity of the pairs of a list whose items both have features; NaN without such a pair."""
 
     name = "ils"
@@ -131,7 +131,7 @@ class IntraListSimilarity(_OfPairs):
         return (PairsLeftOut(by=self.by),)
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
-        return lists.kept(("ils", self.by, k), lambda: self._mean_similarity(lists.known_items, k))
+        return lists.get_or_compute(("ils", self.by, k), lambda: self._mean_similarity(lists.known_items, k))
 
     def _mean_similarity(self, items: ItemLists, k: int | None) -> FloatArray:
         rows = (items.inside(k) & self._with_features(items)).nonzero()[0]
@@ -156,7 +156,7 @@ class IntraListDiversity(IntraListSimilarity):
 
 
 @dataclass(frozen=True)
-class PairsLeftOut(_OfPairs):
+class PairsLeftOut(_PairMetric):
     """Share of the pairs of a list that have no similarity; NaN for fewer than two items."""
 
     name = "pairs_left_out"
@@ -166,4 +166,4 @@ class PairsLeftOut(_OfPairs):
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         items = lists.known_items
         inside, offsets = items.first(k)
-        return share_of_pairs_left_out(self._with_features(items)[inside], offsets)
+        return excluded_pair_share(self._with_features(items)[inside], offsets)

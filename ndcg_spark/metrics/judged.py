@@ -15,7 +15,7 @@ from ndcg_spark.metrics.lists import RelevanceLists
 class UnjudgedItems:
     """Counts of unjudged items on the first ranks of a batch of lists.
 
-    Of a group of tied items, the count is the most that any order of them puts before a cutoff. `rank` counts from 0;
+    For tied items, the count is the largest over all their orders. `rank` counts from 0;
     entries of one group are next to each other.
     """
 
@@ -57,5 +57,5 @@ class Judged(Metric):
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         judged = lists.sum_of_shares(lists.by_group(lists.judged.astype(np.float64)), k)
-        listed = lists.lengths if k is None else np.minimum(lists.lengths, k)
-        return np.where(listed > 0, judged / np.maximum(listed, 1), np.nan)
+        n_items = lists.lengths if k is None else np.minimum(lists.lengths, k)
+        return np.where(n_items > 0, judged / np.maximum(n_items, 1), np.nan)

@@ -19,8 +19,8 @@ from ndcg_spark.core.ragged import (
 
 TIES = "ties: McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
 """Source of metrics that average over all orders of tied items."""
-_NUMBERS_AT_ONCE = 2**20
-_FEW = 6
+_CHUNK_NUMBERS = 2**20
+_MAX_BITS_BY_VALUE = 6
 """Bits of the number of places up to which items are processed by value, which takes its third power."""
 
 
@@ -67,7 +67,7 @@ def sort_within_queries(values: FloatArray, offsets: IntArray) -> FloatArray:
     falls = np.ones(len(values) + 1, dtype=np.bool_)
     falls[1:-1] = values[1:] <= values[:-1]
     falls[offsets] = True
-    if falls.all():  # ranking hands lists on best first; only odd gains are out of order
+    if falls.all():  # lists arrive ranked; only unusual gains are out of order
         return values
     return np.asarray(values[np.lexsort((-values, query_of_rows(offsets)))])
 
@@ -131,8 +131,8 @@ def tie_groups(scores: FloatArray, counts: IntArray, offsets: IntArray) -> TieGr
 
     `scores` fall within each query; `counts` are the items of each entry, at least 1.
 
-    >>> found = tie_groups(np.array([3.0, 1.0, 1.0]), np.array([1, 2, 1]), np.array([0, 3]))
-    >>> found.start.tolist(), found.size.tolist()
+    >>> groups = tie_groups(np.array([3.0, 1.0, 1.0]), np.array([1, 2, 1]), np.array([0, 3]))
+    >>> groups.start.tolist(), groups.size.tolist()
     ([0, 1, 1], [1, 3, 3])
     """
     n = len(scores)
@@ -213,7 +213,7 @@ def straddling_share(groups: TieGroups, offsets: IntArray, *, k: int) -> FloatAr
 
 
 def canonical_order(groups: TieGroups, gains: FloatArray) -> IntArray | None:
-    """Order entries by group, largest gain first, so that the order of the rows does not matter; None if they are."""
+    """Order entries by group, largest gain first, so that row order does not matter; None if they are sorted."""
     in_order = (np.diff(groups.group) > 0) | (np.diff(gains) <= 0)
     return None if in_order.all() else np.lexsort((-gains, groups.group))
 
@@ -225,22 +225,22 @@ def _span(start: IntArray, stop: IntArray, discount: FloatArray, k: int | None) 
     return np.asarray(total[np.minimum(stop, limit)] - total[np.minimum(start, limit)])
 
 
-def draws_of_hits(n: IntArray, r: IntArray, m: IntArray) -> FloatArray:
-    """Chances of h hits among m items drawn from n, of which r are hits, shape (n_groups, largest m + 1).
+def hit_probabilities(n: IntArray, r: IntArray, m: IntArray) -> FloatArray:
+    """Probabilities of h hits among m items drawn from n, of which r are hits, shape (n_groups, largest m + 1).
 
     Each draw adds sums of products of positive numbers, so nothing cancels.
 
-    >>> draws_of_hits(np.array([4]), np.array([2]), np.array([2])).round(6).tolist()
+    >>> hit_probabilities(np.array([4]), np.array([2]), np.array([2])).round(6).tolist()
     [[0.166667, 0.666667, 0.166667]]
     """
-    most = int(m.max(initial=0))
-    chances = np.zeros((len(n), most + 1))
+    max_draws = int(m.max(initial=0))
+    chances = np.zeros((len(n), max_draws + 1))
     chances[:, 0] = 1.0
-    h = np.arange(most + 1)
-    for draw in range(most):
-        left = np.maximum(n - draw, 1)[:, None]
-        miss = np.maximum(n[:, None] - r[:, None] - (draw - h), 0) / left
-        hit = np.maximum(r[:, None] - h, 0) / left
+    h = np.arange(max_draws + 1)
+    for draw in range(max_draws):
+        remaining = np.maximum(n - draw, 1)[:, None]
+        miss = np.maximum(n[:, None] - r[:, None] - (draw - h), 0) / remaining
+        hit = np.maximum(r[:, None] - h, 0) / remaining
         drawn = chances * miss
         drawn[:, 1:] += (chances * hit)[:, :-1]
         chances = np.where((draw < m)[:, None], drawn, chances)
@@ -263,10 +263,10 @@ def expected_products(values: FloatArray, counts: IntArray, offsets: IntArray, m
     for size in np.unique(sizes):
         groups = np.flatnonzero(sizes == size)
         width = int(m[groups].max()) + 1
-        by_value = size <= _FEW  # a group's own affair: others of the batch change no bit
-        at_once = max(1, _NUMBERS_AT_ONCE // (width**2 if by_value else width))
-        for start in range(0, len(groups), at_once):
-            chunk = groups[start : start + at_once]
+        by_value = size <= _MAX_BITS_BY_VALUE  # by the group alone, so that others cannot change a bit
+        groups_per_chunk = max(1, _CHUNK_NUMBERS // (width**2 if by_value else width))
+        for start in range(0, len(groups), groups_per_chunk):
+            chunk = groups[start : start + groups_per_chunk]
             work = _products_by_value if by_value else _products_by_item
             chunk_products = work(values, counts, offsets[chunk], offsets[chunk + 1], width)
             in_range = np.arange(width) <= m[chunk][:, None]
@@ -287,7 +287,7 @@ def _products_by_value(
         n[active] += count
         # For every j: of j items drawn from those so far, how many are of this value.
         drawn = np.minimum(places, n[active][:, None])
-        chances = draws_of_hits(np.repeat(n[active], width), np.repeat(count, width), drawn.reshape(-1))
+        chances = hit_probabilities(np.repeat(n[active], width), np.repeat(count, width), drawn.reshape(-1))
         chances = chances.reshape(len(active), width, -1)
         mixed, power = np.zeros((len(active), width)), np.ones(len(active))
         for new in range(chances.shape[2]):
@@ -298,7 +298,7 @@ def _products_by_value(
 
 
 def _products_by_item(values: FloatArray, counts: IntArray, first: IntArray, end: IntArray, width: int) -> FloatArray:
-    """Process one item after the other: for many places, and hardly more items than these."""
+    """Process item by item: for many places and few more items."""
     products = np.zeros((len(first), width))
     products[:, 0] = 1.0
     places = np.arange(width, dtype=np.float64)

@@ -40,8 +40,8 @@ class ItemLists:
     """Properties of the items of ranked lists, best rank first, queries end to end; None if no metric asks for one.
 
     Ranks count from 0. A row without a vector has an arbitrary one; `categories` are bits (see `category_words`),
-    none set if an item has no categories. `days` count since the item was first seen; `interactions` and `users` say
-    how often each item was met, and by how many users, beside the totals `n_interactions` and `n_users`. `seen`: the
+    none set if an item has no categories. `days` count since the item was first seen; `interactions` and `users`
+    count the interactions of each item and its users, beside the totals `n_interactions` and `n_users`. `seen`: the
     user of the query has met the item before. `topics` maps a relevance to the judged items that reach it, and the
     number of each row among these, -1 for a row that is not.
     """
@@ -89,7 +89,7 @@ class Ranks:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class RankedEntries:
     """Entries of ranked lists in rank order; relevance is 0 where an item is not judged."""
 
     relevance: FloatArray
@@ -97,13 +97,13 @@ class Entries:
     groups: TieGroups
 
 
-class _ComputedOnce:
-    """Keeps arrays that several metrics need, by name."""
+class _ArrayCache:
+    """Cache of arrays that several metrics need, by name."""
 
     _sums: dict[object, FloatArray]
 
-    def kept(self, name: object, compute: Callable[[], FloatArray]) -> FloatArray:
-        """Return what was computed under this name before, or compute it now."""
+    def get_or_compute(self, name: object, compute: Callable[[], FloatArray]) -> FloatArray:
+        """Return the cached array of this name; compute it at the first call."""
         if name not in self._sums:
             self._sums[name] = compute()
         return self._sums[name]
@@ -125,11 +125,11 @@ class GainRules:
 
 
 @dataclass(frozen=True)
-class GainLists(_ComputedOnce):
+class GainLists(_ArrayCache):
     """Ranked lists of a batch as gains in rank order; unjudged entries gain 0.
 
     Ranks count from 0 and may have gaps if `has_gaps`. `groups` is set if the tie rule treats tied items together.
-    `lengths` are the ranks that each list fills; `judged` says which queries have any judgment; `discount` reaches to
+    `lengths` are the ranks that each list fills; `judged` flags queries with any judgment; `discount` reaches to
     the largest cutoff or the longest list.
     """
 
@@ -149,10 +149,10 @@ class GainLists(_ComputedOnce):
     def dcg(self, k: int | None, ties: str | None = None) -> FloatArray:
         """DCG of each query, tied items as the rules say, or in the `best` or `worst` order."""
         order = ties or self.rules.ties
-        return self.kept(("dcg", k, order), lambda: self._dcg(k, order))
+        return self.get_or_compute(("dcg", k, order), lambda: self._dcg(k, order))
 
     def idcg(self, k: int | None) -> FloatArray:
-        return self.kept(("idcg", k), lambda: self._idcg(k))
+        return self.get_or_compute(("idcg", k), lambda: self._idcg(k))
 
     def ndcg(self, k: int | None, ties: str | None = None) -> FloatArray:
         return ndcg(self.dcg(k, ties), self.idcg(k), no_relevant=self.rules.no_relevant)
@@ -193,7 +193,7 @@ class GainLists(_ComputedOnce):
 
 
 @dataclass(frozen=True)
-class RelevanceLists(_ComputedOnce):
+class RelevanceLists(_ArrayCache):
     """Ranked lists of a batch.
 
     `read` returns the entries, which NDCG alone does not need. `lengths` are the ranks that each list fills, as far
@@ -202,7 +202,7 @@ class RelevanceLists(_ComputedOnce):
     convention takes relevances below 0 as 0. `items` and `gains_by_convention` are set if a metric asks for them.
     """
 
-    read: Callable[[], Entries]
+    read: Callable[[], RankedEntries]
     offsets: IntArray
     lengths: IntArray
     at_least: dict[float, IntArray]
@@ -217,7 +217,7 @@ class RelevanceLists(_ComputedOnce):
         return len(self.lengths)
 
     @cached_property
-    def entries(self) -> Entries:
+    def entries(self) -> RankedEntries:
         """Entries of all lists, read when a metric first asks."""
         return self.read()
 
@@ -235,7 +235,7 @@ class RelevanceLists(_ComputedOnce):
 
     @property
     def as_gains(self) -> GainLists:
-        """The lists as NDCG takes them."""
+        """Lists as gains, for NDCG."""
         if self.gains_by_convention is None:
             raise ValueError("the lists have no convention")
         return self.gains_by_convention
@@ -258,13 +258,13 @@ class RelevanceLists(_ComputedOnce):
         return self.clipped if self.clips else self.relevance
 
     @cached_property
-    def tied(self) -> bool:
+    def has_ties(self) -> bool:
         """Check whether any items share their ranks."""
         return bool((self.groups.size > 1).any())
 
     @cached_property
     def spans(self) -> Spans:
-        if not self.tied:
+        if not self.has_ties:
             return Spans(self.groups.start, self.groups.size, self.offsets)
         first = self.first
         return Spans(self.groups.start[first], self.groups.size[first], np.searchsorted(first, self.offsets))
@@ -273,7 +273,7 @@ class RelevanceLists(_ComputedOnce):
     def ranks(self) -> Ranks:
         """The ranks that lists fill, up to the largest cutoff."""
         spans = self.spans
-        if not self.tied:
+        if not self.has_ties:
             return Ranks(np.arange(len(spans.start)), np.ones_like(spans.start), spans.start, spans.offsets)
         inside = self.inside(self.max_k)
         ends = np.concatenate([[0], np.cumsum(inside)])
@@ -295,19 +295,19 @@ class RelevanceLists(_ComputedOnce):
 
     def by_group(self, values: FloatArray) -> FloatArray:
         """Sum of a value of each entry's items, shape (n_entries,), over the items of each group."""
-        if not self.tied:
+        if not self.has_ties:
             return values
         return np.add.reduceat(values * self.groups.count, self.first) if len(values) else values
 
     def hits(self, level: float) -> FloatArray:
         """Number of relevant items of each group: judged, and of at least this relevance."""
-        return self.kept(("hits", level), lambda: self.by_group(self.is_relevant(level).astype(np.float64)))
+        return self.get_or_compute(("hits", level), lambda: self.by_group(self.is_relevant(level).astype(np.float64)))
 
     def is_relevant(self, level: float) -> BoolArray:
         """Entries that are judged, and of at least this relevance."""
         return np.asarray(self.judged & (self.relevance >= level))
 
-    def before(self, values: FloatArray) -> FloatArray:
+    def sum_before(self, values: FloatArray) -> FloatArray:
         """Sum of the values of all earlier groups of the same query, shape (n_groups,).
 
         Added in the order of the groups: other queries of the batch do not change a bit.
@@ -348,7 +348,7 @@ class RelevanceLists(_ComputedOnce):
 
     def n_hits(self, level: float, k: int | None) -> FloatArray:
         """Expected number of relevant items on the first k ranks."""
-        return self.kept(("n_hits", level, k), lambda: self.sum_of_shares(self.hits(level), k))
+        return self.get_or_compute(("n_hits", level, k), lambda: self.sum_of_shares(self.hits(level), k))
 
     def first_hit(self, level: float) -> tuple[IntArray, IntArray]:
         """Queries whose list has a relevant item, and the first group with one."""
@@ -369,7 +369,7 @@ class RelevanceLists(_ComputedOnce):
             raise QueryError(query, f"has relevance {self.relevance[entry]:g}, above max_grade {max_grade:g}")
 
 
-def ratio(value: FloatArray, of: FloatArray | IntArray) -> FloatArray:
+def ratio(value: FloatArray, divisor: FloatArray | IntArray) -> FloatArray:
     """Divide; 0 where the divisor is not above 0."""
-    positive = of > 0
-    return np.where(positive, value / np.where(positive, of, 1), 0.0)
+    positive = divisor > 0
+    return np.where(positive, value / np.where(positive, divisor, 1), 0.0)

@@ -38,7 +38,7 @@ class AverageCumulativeGain(Metric):
 
 
 SOURCE = "Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418"
-OF_TIES = "McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
+TIES_SOURCE = "McSherry and Najork, ECIR 2008, doi:10.1007/978-3-540-78646-7_38"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class BestOrderGain(Metric):
     larger_is_better = None
     needs_ties = True
     about = "ndcg with tied items in their best order"
-    source = OF_TIES
+    source = TIES_SOURCE
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         return lists.as_gains.ndcg(k, "best")
@@ -110,7 +110,7 @@ class WorstOrderGain(Metric):
     larger_is_better = True
     needs_ties = True
     about = "ndcg with tied items in their worst order"
-    source = OF_TIES
+    source = TIES_SOURCE
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         return lists.as_gains.ndcg(k, "worst")
@@ -125,7 +125,7 @@ class TiedShare(Metric):
     needs_ties = True
     needs_judgments = False
     about = "share of the first k ranks filled by the tied items that reach beyond them"
-    source = OF_TIES
+    source = TIES_SOURCE
 
     def values(self, lists: RelevanceLists, k: int | None) -> FloatArray:
         return lists.as_gains.tied_share(k)

@@ -12,13 +12,13 @@ from ndcg_spark.metrics.base import Metric
 from ndcg_spark.metrics.kernels import expected_weights
 from ndcg_spark.metrics.lists import RelevanceLists
 
-_SMALLEST = math.log(2.0**-1074)
+_LOG_MIN_DOUBLE = math.log(2.0**-1074)
 
 
 def _weights(lists: RelevanceLists, p: float, k: int | None) -> FloatArray:
     """Weight of each entry: p^(rank - 1), averaged over the ranks of tied items."""
     n_ranks = int((lists.groups.start + lists.groups.size).max(initial=0))
-    n_above_zero = math.ceil(_SMALLEST / math.log(p)) + 1
+    n_above_zero = math.ceil(_LOG_MIN_DOUBLE / math.log(p)) + 1
     n = min(n_ranks if k is None else min(k, n_ranks), n_above_zero)
     weights = np.array(
         [p**exponent for exponent in range(n)], dtype=np.float64

@@ -10,7 +10,7 @@ import numpy as np
 from ndcg_spark.core.ragged import to_offsets
 from ndcg_spark.metrics import Metric, parse_metric
 from ndcg_spark.metrics.kernels import tie_groups
-from ndcg_spark.metrics.lists import Entries, RelevanceLists
+from ndcg_spark.metrics.lists import RankedEntries, RelevanceLists
 
 Ranked = Sequence[float | None]
 """Relevances in rank order; None is an unjudged item."""
@@ -135,7 +135,7 @@ def lists_of(
     ]
     levels = {level for metric in metrics for level in metric.levels}
     return RelevanceLists(
-        read=lambda: Entries(
+        read=lambda: RankedEntries(
             relevance=np.nan_to_num(relevance),
             judged=~np.isnan(relevance),
             groups=tie_groups(np.array(scores), np.array(counts, dtype=np.int64), offsets),

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.conventions import Convention
-from ndcg_spark.conventions.forms import LARGEST_GAIN, discount_table, gain_function
+from ndcg_spark.conventions.forms import MAX_GAIN, discount_table, gain_function
 from ndcg_spark.core import labels, ragged
 from ndcg_spark.core.batches import REFUSAL, float_column, float_values, get_value, int_values, list_offsets, to_flags
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
@@ -22,7 +22,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import NO_QUERY_COLUMN
 from ndcg_spark.metrics import CatalogueMetric, Metric, MetricAt, Need, QueryError
 from ndcg_spark.metrics.judged import UnjudgedItems
 from ndcg_spark.metrics.kernels import TieGroups, canonical_order, sort_within_queries, tie_groups
-from ndcg_spark.metrics.lists import Entries, GainLists, GainRules, RelevanceLists
+from ndcg_spark.metrics.lists import GainLists, GainRules, RankedEntries, RelevanceLists
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged", "lost", "no_query")
@@ -162,7 +162,7 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
             try:
                 values[metric.column] = _apply_rules(metric, metric.values(relevances, k), status, is_kept)
             except QueryError as error:
-                refuse_query(batch, task.keys, error.query, f"{error.what} (metric {MetricAt(metric, k)})")
+                refuse_query(batch, task.keys, error.query, f"{error.reason} (metric {MetricAt(metric, k)})")
         queries = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         yield Scores(k=k, queries=queries, status=status, values=values)
 
@@ -310,14 +310,14 @@ def read_relevance_lists(
     )
 
 
-def _read_entries(batch: pa.RecordBatch, lists: GainLists, convention: Convention) -> Entries:
+def _read_entries(batch: pa.RecordBatch, lists: GainLists, convention: Convention) -> RankedEntries:
     relevance, judged = float_values(batch.column("ranked").flatten())
     relevance = np.where(judged, relevance, 0.0)
     if lists.groups is not None:
         groups, order = _group_relevances(batch, relevance, lists.offsets, convention)
-        return Entries(relevance[order], judged[order], groups)
+        return RankedEntries(relevance[order], judged[order], groups)
     ones = np.ones(len(lists.rank), dtype=np.int64)
-    return Entries(relevance, judged, TieGroups(lists.rank, ones, ones, np.arange(len(ones))))
+    return RankedEntries(relevance, judged, TieGroups(lists.rank, ones, ones, np.arange(len(ones))))
 
 
 def _group_relevances(
@@ -370,9 +370,9 @@ def _compute_gains(relevance: FloatArray, known: BoolArray, convention: Conventi
 
 
 def _find_too_large(gains: FloatArray) -> BoolArray:
-    if not len(gains) or (gains.min() >= -LARGEST_GAIN and gains.max() <= LARGEST_GAIN):  # False if any is NaN
+    if not len(gains) or (gains.min() >= -MAX_GAIN and gains.max() <= MAX_GAIN):  # False if any is NaN
         return np.zeros(len(gains), dtype=np.bool_)
-    return np.asarray(~(np.abs(gains) <= LARGEST_GAIN))
+    return np.asarray(~(np.abs(gains) <= MAX_GAIN))
 
 
 def _refuse_too_large(

@@ -14,7 +14,7 @@ from ndcg_spark.evaluation.tasks.items import read_items
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.metrics.kernels import TieGroups
-from ndcg_spark.metrics.lists import Entries, RelevanceLists
+from ndcg_spark.metrics.lists import RankedEntries, RelevanceLists
 from scripts.checks.peers.comparisons import Outcome, build_outcome
 from scripts.checks.peers.tools import import_tool
 
@@ -78,7 +78,7 @@ def _ours(queries: dict[str, list[str]], judged: dict[str, Judged], k: int) -> d
     offsets = list_offsets(batch.column("items"))
     rank, ones = rank_of_rows(offsets), np.ones(offsets[-1], dtype=np.int64)
     lists = RelevanceLists(
-        read=lambda: Entries(
+        read=lambda: RankedEntries(
             relevance=np.zeros(len(rank)),
             judged=np.zeros(len(rank), dtype=np.bool_),
             groups=TieGroups(rank, ones, ones, np.arange(len(rank))),
