@@ -130,7 +130,7 @@ def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
 def check_fraction(name: str, value: float) -> None:
     """Raise unless a value is between 0 and 1, exclusive."""
     if not 0 < value < 1:
-        raise InvalidParameterError(f"{name} must lie between 0 and 1; got {value}.")
+        raise InvalidParameterError(f"{name} must be between 0 and 1; got {value}.")
 
 
 def escape_unprintable(text: str) -> str:

@@ -405,7 +405,7 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     merged = rows.groupBy(*keys).agg(*aggregates, F.collect_set(RULES).alias(RULES))
     days_text = [F.col(name).cast(T.StringType()) for name in ("period_start", "period_end")]
     period = F.concat_ws(" from ", "period", F.concat_ws(" to ", *days_text))
-    twice = ("a night comes twice in the ", period, " of ", F.col("metric"), "; keep the rows of one data set.")
+    twice = ("a night appears twice in the ", period, " of ", F.col("metric"), "; keep the rows of one data set.")
     n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
     passed = [*exact_cols(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
     passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]

@@ -106,7 +106,7 @@ def series_name(series: dict[str, Any]) -> str:
 def in_order(
     series: dict[str, Any], nights: Sequence[dict[str, Any]], *, keep: str = "one data set"
 ) -> list[dict[str, Any]]:
-    """Sort the nights of a series by `day`; refuse a night that comes twice: the rows of `keep` should be kept."""
+    """Sort the nights of a series by `day`; refuse a night that appears twice: the rows of `keep` should be kept."""
     ordered = sorted(nights, key=lambda one: int(one["day"]))
     for one, following in pairwise(ordered):
         if one["day"] == following["day"]:
@@ -590,7 +590,7 @@ def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict
 
 
 def _check(series: dict[str, Any], nights: list[dict[str, Any]]) -> None:
-    """Refuse a night that comes twice, and nights that were not all compared in the same way."""
+    """Refuse a night that appears twice, and nights that were not all compared in the same way."""
     dated = [{**one, "day": (one["night"] - EPOCH).days} for one in nights]
     in_order(series, dated, keep="one data set and slice")
     for column, (one, following) in product(CHOICES, pairwise(nights)):

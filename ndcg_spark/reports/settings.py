@@ -59,7 +59,7 @@ class ReportLimits:
             most = 8 if one.name == "runs" else 2_000  # colours end at eight
             if not 1 <= getattr(self, one.name) <= most:
                 raise InvalidParameterError(
-                    f"{one.name} must lie between 1 and {most:,}; got {getattr(self, one.name)}."
+                    f"{one.name} must be between 1 and {most:,}; got {getattr(self, one.name)}."
                 )
 
 

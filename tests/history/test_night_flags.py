@@ -430,7 +430,7 @@ def test_per_query_tables_that_cannot_pair(spark):
         per_query=spark.createDataFrame([*good, *queries(1, AFTER)], QUERY_COLUMNS),
     )
     told = refusal(twice)
-    assert "comes twice in run 'the night' at k=10" in told
+    assert "appears twice in run 'the night' at k=10" in told
     assert "query query_id=" in told  # no column of ours beside those of the user
     for options, columns, named in (
         ({"query": "qid"}, QUERY_COLUMNS, "column 'qid'"),

@@ -265,7 +265,7 @@ def test_two_rules_are_refused_by_name(table):
 
 def test_a_night_twice_is_refused(table):
     said = refusal(rolled_up(table.union(table.where("run_date = '2026-02-03'")), RollUpSettings(periods=("month",))))
-    assert said.startswith("a night comes twice in the month from 2026-02-01 to 2026-02-28 of ")
+    assert said.startswith("a night appears twice in the month from 2026-02-01 to 2026-02-28 of ")
 
 
 @pytest.mark.parametrize(

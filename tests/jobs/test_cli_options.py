@@ -246,7 +246,7 @@ def test_flags_with_equals_signs_and_commas_and_changes_in_the_name():
         (["--query-col", ""], "--query-col must name at least one column"),
         (["--segment-cols", "a,,b"], "--segment-cols must be column names"),
         (["--segment-cols", "k"], "'k' has a reserved name"),
-        (["--confidence", "95"], "confidence must lie between 0 and 1"),
+        (["--confidence", "95"], "confidence must be between 0 and 1"),
         (["--max-reject-fraction", "1.5"], "--max-reject-fraction must be between 0 and 1; got 1.5"),
         (["--max-reject-fraction", "nan"], "--max-reject-fraction must be between 0 and 1"),
         (["--output", "m", "--run-log", "./m"], "--output and --run-log are both './m'; give each its own place"),

@@ -35,7 +35,7 @@ COMMANDS = ((), *(tuple(one.name.split()) for one in load_jobs()), ("conventions
 REFUSED = (
     (("mean-ndcg", "--input", "x", "--k", "x"), "k must be a positive whole number, or all; got 'x'"),
     (("mean-ndcg", "--input", "x", "--metrics", "precison"), "did you mean 'precision'"),
-    (("compare-runs", "--input", "x", "--alpha", "2"), "alpha must lie between 0 and 1"),
+    (("compare-runs", "--input", "x", "--alpha", "2"), "alpha must be between 0 and 1"),
     (("roll-up", "--input", "a", "--output", "b", "--periods", "year"), "must be one of week, month, rolling_7"),
     (("diagnose", "nights", "--metric-table", "t", "--before", "x", "--after", "y"), "is not a date"),
     (("report", "--metrics", "m", "--output", "no/folder/r.html"), "its folder does not exist, or it is a folder"),

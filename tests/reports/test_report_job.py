@@ -88,7 +88,7 @@ REFUSED = [
     (("--output", "{folder}/summary.json", "--summary", "{folder}/summary.json"), "are both"),
     ((*OUT, "--index", "./r.html"), "--index and --output are both 'r.html'"),
     ((*OUT, "--diagnosis", "{folder}/summary.json"), "is no JSON of diagnose runs"),
-    ((*OUT, "--segments", "0"), "segments must lie between 1 and 2,000; got 0"),
+    ((*OUT, "--segments", "0"), "segments must be between 1 and 2,000; got 0"),
 ]
 
 

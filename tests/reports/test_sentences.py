@@ -329,7 +329,7 @@ def test_queries_that_changed_most_with_both_lists():
 
 @pytest.mark.parametrize("options", [{"runs": 0}, {"runs": 9}, {"segments": 5000}])
 def test_limits_have_limits(options):
-    with pytest.raises(InvalidParameterError, match="must lie between"):
+    with pytest.raises(InvalidParameterError, match="must be between"):
         ReportLimits(**options)
 
 
