@@ -9,6 +9,10 @@ import pytest
 from support.source_rules import public
 
 import ndcg_spark
+from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA
+from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE
+from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
+from ndcg_spark.tables.slices import STAMPS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -78,6 +82,23 @@ def test_every_reason_of_a_bad_row_is_documented(page):
     documented = set(re.findall(r"`(\w+)`", (DOCS / f"{page}.md").read_text(encoding="utf-8")))
     assert len(reasons - {""}) >= 5
     assert sorted(reasons - {""} - documented) == []
+
+
+COLUMNS = {
+    "compare": {*RESULT_SCHEMA.names, *PROVENANCE, *STAMPS, "computed_at", "baseline_input", "source_computed_at"},
+    "run_log": {*RUN_LOG_SCHEMA.names, *STAMPS},
+    "tables": {*METRIC_SCHEMA.names, *STAMPS},
+}
+
+
+@pytest.mark.parametrize("page", COLUMNS)
+def test_columns_tables_have_all_stored_columns(page):
+    """All tables of a page with the head `columns`: each stored column has a place in them, and no other has."""
+    tables = re.findall(
+        r"^\| columns? \|.*\n((?:\|.*\n)+)", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    cells = [line.split(" | ")[0] for table in tables for line in table.splitlines()[1:]]
+    assert sorted({name for cell in cells for name in re.findall(r"`(\w+)`", cell)}) == sorted(COLUMNS[page])
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
