@@ -14,7 +14,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings, is_companion
 from ndcg_spark.comparison.tables import Tables, choose_tables
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
 from ndcg_spark.core import labels
-from ndcg_spark.core.shown import BESIDE, Shown
+from ndcg_spark.core.shown import FOOTER, Shown
 from ndcg_spark.errors import InputRefusedError, to_one_line
 from ndcg_spark.evaluation.matching import TopItems
 from ndcg_spark.evaluation.results import Results
@@ -54,15 +54,15 @@ class ComparedRuns(Shown):
             f"replicates, seed {settings.seed}; queries that one run lacks: {settings.unpaired}",
         )
 
-    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
+    def _format_footer(self, beside: list[dict[str, Any]]) -> list[str]:
         """Refuse judgments that match no item; report those that match few, and differing or unknown rules."""
         lines = check_matched(beside, self.evaluations, allowed=self.allow_unmatched)
         return [*lines, *format_rules_notes(row[RULES] for row in beside)]
 
-    def _explained(self, refused: InputRefusedError) -> InputRefusedError:
+    def _explain_refusal(self, refused: InputRefusedError) -> InputRefusedError:
         """Return the first evaluation's error with counts of its bad rows; `refused` if none has bad rows."""
         data = {run: "data" if run is None else f"data of run {run!r}" for run in self.evaluations}
-        errors = (evaluation._explained(refused, data[run]) for run, evaluation in self.evaluations.items())
+        errors = (evaluation._explain_refusal(refused, data[run]) for run, evaluation in self.evaluations.items())
         return next((evaluation for evaluation in errors if evaluation is not refused), refused)
 
 
@@ -115,7 +115,7 @@ class LocalComparison(ComparedRuns):
         try:
             return compare_locally(self.tables, self.settings)
         except InputRefusedError as error:
-            raise InputRefusedError(to_one_line(str(self._explained(error)))) from None
+            raise InputRefusedError(to_one_line(str(self._explain_refusal(error)))) from None
 
     def differences(self) -> pa.Table:
         """Return readable differences: `run`, `baseline`, `segment`, `metric`, `difference`, `interval`, and more.
@@ -132,9 +132,7 @@ class LocalComparison(ComparedRuns):
             if column != "interval"
         }
         schema = pa.schema([(column, types.get(column, pa.string())) for column in SHOWN])
-        return pa.Table.from_pylist(
-            [{column: row[column] for column in SHOWN} for row in self._collected()[1]], schema
-        )
+        return pa.Table.from_pylist([{column: row[column] for column in SHOWN} for row in self._collect()[1]], schema)
 
     def to_spark(self, spark: SparkSession | None = None) -> Comparison:
         """Run the same comparison on Spark: a lazy DataFrame with the same numbers.
@@ -153,12 +151,12 @@ class LocalComparison(ComparedRuns):
         tables = open_on_spark(self.given, spark)
         return build_comparison(tables, self.settings, allow_unmatched=self.allow_unmatched)
 
-    def _collected(self) -> tuple[list[str], list[dict[str, Any]]]:
+    def _collect(self) -> tuple[list[str], list[dict[str, Any]]]:
         metrics = [str(metric) for metric in self.settings.compared]
         rows = self.counted.drop_columns(["state", "replicates"]).to_pylist()
         tested = [row for row in rows if row["verdict"] is not None]
         tested.sort(key=lambda row: _sort_key(row, metrics))
-        return [*SHOWN, BESIDE], [_format_row(row) for row in tested]
+        return [*SHOWN, FOOTER], [_format_row(row) for row in tested]
 
 
 def _sort_key(row: Mapping[str, Any], metrics: Sequence[str]) -> tuple[Any, ...]:
@@ -179,7 +177,7 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "p": row["p_holm"],
         "n": row["n_queries"],
         "missing": row["n_only_run"] + row["n_only_baseline"],
-        BESIDE: {column: row[column] for column in DETAIL_COLUMNS},
+        FOOTER: {column: row[column] for column in DETAIL_COLUMNS},
     }
 
 

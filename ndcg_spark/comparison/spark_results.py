@@ -23,7 +23,7 @@ from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import computed_micros, describe_table, exact_col, has_column, micros_to_datetime
 from ndcg_spark.core.given import convert_tables
 from ndcg_spark.core.schemas import TableInfo
-from ndcg_spark.core.shown import BESIDE
+from ndcg_spark.core.shown import FOOTER
 from ndcg_spark.core.workers import filter_rows, raise_refusals
 from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, list_dropped_statuses
@@ -111,9 +111,9 @@ class Comparison(ComparedRuns):
             *([REFUSAL] if REFUSAL in summary.columns else []),
         )
 
-    def _for_people(self) -> DataFrame:
+    def _build_display(self) -> DataFrame:
         """Return `differences` with the columns `DETAIL_COLUMNS` of each row. Lazy."""
-        return self._differences(self.counted, F.struct(*DETAIL_COLUMNS).alias(BESIDE))
+        return self._differences(self.counted, F.struct(*DETAIL_COLUMNS).alias(FOOTER))
 
 
 class SparkQueries(QueryTable):

@@ -58,7 +58,7 @@ def _is_pandas_frame(table: object) -> bool:
 
 
 def collect_table(name: str, table: Any) -> Any:
-    """Return rows of dicts, or a lazy table of polars, as a table that `is_table` knows; all else as it is."""
+    """Convert lists of dicts and lazy tables of polars to tables; return anything else unchanged."""
     if isinstance(table, list) and table and all(isinstance(row, dict) for row in table):
         return _build_table(name, table)
     if callable(getattr(type(table), "collect", None)) and hasattr(type(table), "collect_schema"):
@@ -168,7 +168,7 @@ def _find_spark_type(kind: pa.DataType) -> pa.DataType:
         return _find_spark_type(kind.value_type)
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if _is_list(kind):  # empty lists alone say nothing of what they are to hold
+    if _is_list(kind):  # empty lists do not show their element type
         return pa.list_(kind.value_type if pa.types.is_null(kind.value_type) else _find_spark_type(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _find_spark_type(field.type)) for field in kind])

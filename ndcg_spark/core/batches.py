@@ -27,12 +27,12 @@ from ndcg_spark.core.ragged import (
 from ndcg_spark.errors import InputRefusedError, NdcgSparkError, get_message, mark_refusal, option
 
 EXCHANGE_SCHEMA = pa.schema([("partition_id", pa.int32()), ("kind", pa.int32()), ("payload", pa.binary())])
-"""Rows of a shuffle that carry packed Arrow batches: some thousand, never a row a query. Senders define the kinds."""
+"""Rows of a shuffle that carry packed Arrow batches: some thousand, not one per query. Senders define the kinds."""
 # Bytes become 16 bits, which NumPy sorts faster.
 _NARROW = {pa.int8(): np.int16, pa.int16(): np.int16, pa.int32(): np.int32}
-_DAYS_OF_AN_ERA = 146_097
+_ERA_DAYS = 146_097
 """Days of 400 years, after which the calendar repeats, with its days of the week and so the rules of time zones."""
-_MICROS_OF_A_DAY = 86_400_000_000
+_DAY_MICROS = 86_400_000_000
 BatchFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 WorkerFunction: TypeAlias = Callable[..., Iterator[pa.RecordBatch]]
 """A function of (batches, *task), which `core.workers.in_workers` runs; the task is pickled."""
@@ -115,14 +115,14 @@ def _format_far_time(scalar: pa.Scalar) -> str:
     """Text of a date or time before the year 1 or after 9999, from that of a time some eras away."""
     if pa.types.is_date(scalar.type):
         as_date = scalar.cast(pa.date32())
-        eras, days = divmod(as_date.value, _DAYS_OF_AN_ERA)
+        eras, days = divmod(as_date.value, _ERA_DAYS)
         near = pa.scalar(days, pa.date32()).as_py()
         return _format_iso_date(near, eras)
     kind = pa.timestamp("us", scalar.type.tz)
-    # Early years have the time of a place before there were zones, late years the rules that are in force for good.
+    # Early years use local mean time, late years the current rules of the zone.
     year = 9200 if scalar.cast(kind).value > 0 else 401
-    start = (date(year, 1, 1) - date(1970, 1, 1)).days * _MICROS_OF_A_DAY
-    eras, rest = divmod(scalar.cast(kind).value - start, _DAYS_OF_AN_ERA * _MICROS_OF_A_DAY)
+    start = (date(year, 1, 1) - date(1970, 1, 1)).days * _DAY_MICROS
+    eras, rest = divmod(scalar.cast(kind).value - start, _ERA_DAYS * _DAY_MICROS)
     near = pa.scalar(start + rest, kind).as_py()
     fraction = f".{near.microsecond:06}".rstrip("0") if near.microsecond else ""
     return f"{_format_iso_date(near, eras)} {near:%H:%M:%S}{fraction}"
@@ -154,7 +154,7 @@ class WorkerTask:
         except NdcgSparkError as error:
             if self.output is None:
                 raise type(error)(mark_refusal(get_message(error))) from error
-            # Spark takes no null where a column has none.
+            # Spark rejects nulls in columns that are not nullable.
             row = [pa.array([None if field.nullable else _ZEROS[field.type]], field.type) for field in self.output]
             yield _add_refusal_column(pa.RecordBatch.from_arrays(row, schema=self.output), get_message(error))
 
@@ -249,19 +249,19 @@ class Entries:
         values = self.columns[name]
         return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
 
-    def taken(self, rows: IntArray) -> Entries:
+    def take(self, rows: IntArray) -> Entries:
         """Take entries; offsets stay as they are."""
         return Entries({name: take_values(values, rows) for name, values in self.columns.items()}, self.offsets)
 
-    def of_queries(self, queries: IntArray) -> Entries:
+    def select_queries(self, queries: IntArray) -> Entries:
         """Take the lists of some queries, in the order given."""
-        entries = self.taken(rows_of_queries(queries, self.offsets))
+        entries = self.take(rows_of_queries(queries, self.offsets))
         return Entries(entries.columns, to_offsets(to_lengths(self.offsets)[queries]))
 
     def where(self, flags: BoolArray) -> Entries:
         if flags.all():
             return self
-        return Entries(self.taken(np.flatnonzero(flags)).columns, offsets_after_filter(flags, self.offsets))
+        return Entries(self.take(np.flatnonzero(flags)).columns, offsets_after_filter(flags, self.offsets))
 
     def first(self, k: int | None, same: BoolArray | None = None) -> Entries:
         """Keep the first k entries of each query, and those that are the `same` as the one before."""
@@ -272,7 +272,7 @@ class Entries:
             rank = rank[np.maximum.accumulate(np.where(same, -1, np.arange(len(rank))))]
         return self.where(rank < k)
 
-    def only(self, *names: str) -> Entries:
+    def select_columns(self, *names: str) -> Entries:
         """Keep those of these columns that exist."""
         return Entries({name: values for name, values in self.columns.items() if name in names}, self.offsets)
 
@@ -330,8 +330,8 @@ def entries_from_columns(batch: pa.RecordBatch, prefix: str) -> Entries | None:
 
 HashArray = NDArray[np.uint64]
 _BASE, _MIX = ODD_NUMBERS
-TEXTS_AT_ONCE = 2**14
-"""Texts that are hashed at once, each byte as a word of 64 bits."""
+_CHUNK_TEXTS = 2**14
+"""Texts that are hashed at once: each byte becomes a word of 64 bits."""
 
 QUERY_BITS = 24
 """High bits of a hash that the query alone decides: all runs and judgments of a query share a partition."""
@@ -389,7 +389,7 @@ def sort_by_hash(hashes: HashArray) -> tuple[HashArray, IntArray]:
 
 
 def _hash_texts(column: pa.Array) -> HashArray:
-    hashes = [_hash_polynomials(column.slice(start, TEXTS_AT_ONCE)) for start in range(0, len(column), TEXTS_AT_ONCE)]
+    hashes = [_hash_polynomials(column.slice(start, _CHUNK_TEXTS)) for start in range(0, len(column), _CHUNK_TEXTS)]
     return np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.uint64)
 
 

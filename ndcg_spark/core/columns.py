@@ -52,9 +52,9 @@ def normalize_zero(frame: DataFrame, column: str) -> Column:
 
 
 def describe_table(frame: DataFrame, label: str = "input", *, only: str | None = None) -> TableInfo:
-    """Describe the columns of a table, which a person calls `label`. Reads the schema, runs no action.
+    """Describe the columns of a table, which messages call `label`. Reads the schema, runs no action.
 
-    With `only`, the others have names and no types: a table may have thousands of columns.
+    With `only`, other columns have no types: a table may have thousands.
     """
     has_times = "timestamp" in frame.schema.simpleString()
     zone = session_time_zone(frame.sparkSession) if has_times else None
@@ -168,7 +168,7 @@ def pack_row(frame: DataFrame, names: Sequence[str]) -> Column:
     """Put columns of a row into a struct, as the row came; refuse two of one name, which a struct cannot hold."""
     info, spellings = describe_table(frame), Counter(name.lower() for name in names)
     for name in names:
-        if spellings[name.lower()] > 1 and len(same := info.same_names(name)) > 1:
+        if spellings[name.lower()] > 1 and len(same := info.find_names(name)) > 1:
             where = "in a table whose bad rows are stored"
             raise InputRefusedError(f"column {name!r} is {describe_repeats(same)} {where}; {ONE_EACH}")
     return F.struct(*exact_cols(names))
@@ -298,7 +298,7 @@ class TimeColumn:
         return F.when(F.expr(text).rlike(_WITHOUT_ZONE), _micros_without_zone(plain)).when(plain.isNotNull(), zoned)
 
     def bound(self, micros: int) -> Column:
-        """A point in time to compare `normalize_zero` with."""
+        """A point in time, to compare with `comparable`."""
         if isinstance(self.kind, T.TimestampNTZType):
             instant = (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None)
             return F.lit(instant.isoformat(sep=" ")).cast("timestamp_ntz")
@@ -316,8 +316,8 @@ def time_column(frame: DataFrame, column: str, option_name: str, table: str) -> 
     Text without time zone is UTC. `option_name` and `table` are as for `require_column`.
     """
     kind = require_column(frame, column, option_name, table)
-    wanted = (T.TimestampType, T.TimestampNTZType, *((T.StringType,) if is_text_table(frame) else ()))
-    if not isinstance(kind, wanted):
+    kinds = (T.TimestampType, T.TimestampNTZType, *((T.StringType,) if is_text_table(frame) else ()))
+    if not isinstance(kind, kinds):
         raise InputRefusedError(
             f"column {column!r} ({option_name}) of the {table} is {kind.simpleString()}, not a timestamp; cast it "
             "first."

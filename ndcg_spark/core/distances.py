@@ -14,7 +14,7 @@ WordArray = NDArray[np.uint64]
 WORD = 64
 HAS_BIT_COUNT = hasattr(np, "bitwise_count")
 """It came with NumPy 2.0."""
-_BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+_BYTE_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
 
 def pack_bytes(raw: NDArray[np.uint8]) -> WordArray:
@@ -42,7 +42,7 @@ def count_bits(words: WordArray) -> NDArray[np.uint8]:
     """
     if HAS_BIT_COUNT:
         return np.asarray(np.bitwise_count(words))
-    in_bytes = _BITS_OF_BYTE[np.ascontiguousarray(words).view(np.uint8)]
+    in_bytes = _BYTE_BITS[np.ascontiguousarray(words).view(np.uint8)]
     return np.asarray(in_bytes.reshape(*words.shape, 8).sum(axis=-1, dtype=np.uint8))
 
 
@@ -100,9 +100,9 @@ def score_pairs(metric: str, left: Vectors, right: Vectors, rows: IntArray, colu
     `metric` is `cosine` (0 with a vector of zeros), `inner`, `euclidean` (minus the sum of squared differences), or
     `hamming` (minus the number of bits that differ).
 
-    >>> one, other = (make_vectors(np.array([values], dtype=float)) for values in ([1, 2, 2], [2, 1, 2]))
+    >>> left, right = (make_vectors(np.array([values], dtype=float)) for values in ([1, 2, 2], [2, 1, 2]))
     >>> first = np.zeros(1, dtype=np.int64)
-    >>> score_pairs("euclidean", one, other, first, first).tolist()
+    >>> score_pairs("euclidean", left, right, first, first).tolist()
     [-2.0]
     """
     scores = np.empty(len(rows))

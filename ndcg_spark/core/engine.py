@@ -25,17 +25,17 @@ PROVIDED = (
 def resolve_engine(engine: EngineName, spelled: str) -> tuple[EngineName, str]:
     """Return the requested engine and its origin: `spelled`, or the environment variable if that is `auto`."""
     check_choice("engine", engine, get_args(EngineName))
-    of_environment: Any = os.environ.get(VARIABLE) or "auto"
-    if engine != "auto" or of_environment == "auto":
+    from_environment: Any = os.environ.get(VARIABLE) or "auto"
+    if engine != "auto" or from_environment == "auto":
         return engine, spelled
-    check_choice(VARIABLE, of_environment, get_args(EngineName))
-    return of_environment, f"{VARIABLE}={of_environment}"
+    check_choice(VARIABLE, from_environment, get_args(EngineName))
+    return from_environment, f"{VARIABLE}={from_environment}"
 
 
 def has_pyspark() -> bool:
     try:
         return find_spec("pyspark") is not None
-    except ValueError:  # a module that was put out of reach
+    except ValueError:  # if a module was blocked in sys.modules
         return False
 
 

@@ -147,7 +147,7 @@ class Moments:
         return limbs
 
     def named(self, limbs: Limbs) -> dict[str, Limbs]:
-        """Take limbs by their place in a state apart, by the names of the sums that have any."""
+        """Split limbs of a state by the names of their sums."""
         parts: dict[str, Limbs] = {}
         for place, limb in limbs.items():
             parts.setdefault(self.names[place // N_LIMBS], {})[place % N_LIMBS] = limb
@@ -161,7 +161,7 @@ class Moments:
         return states
 
     def fill_unweighted(self, states: IntArray, n_queries: IntArray) -> None:
-        """Fill in, where every weight w is 1, `w` and what is another moment times w. Changes `states`."""
+        """Fill in `w` and the moments times w if every weight w is 1. Changes `states`."""
         sums = states.reshape(-1, len(self.names), N_LIMBS)
         sums[:, self.names.index("w"), -LOWEST_BIT // LIMB_BITS] = n_queries
         for index, name in enumerate(self.names):
@@ -199,8 +199,8 @@ def query_states(values: FloatArray, weights: FloatArray | None) -> Limbs:
     """State of each query by its place in a state, each of shape (n_queries,), to be added up.
 
     Places that are zero for every query may be left out. Without weights only those of v and v^2 are filled; see
-    `Moments.fill_unweighted`. Weights between 0 and 2^-256 count as 2^-256: nothing beside other weights, and
-    `estimate` refuses a group of nothing else.
+    `Moments.fill_unweighted`. Weights between 0 and 2^-256 count as 2^-256, which is negligible beside others;
+    `estimate` refuses a group of such weights alone.
     """
     if weights is None:
         return MOMENTS.limbs(wv=[values], wwvv=[(values, values)])
@@ -242,7 +242,7 @@ def estimate_days(days: IntArray, *, quantiles: Sequence[float]) -> Estimate:
 def refuse_small_weights(weight_sum: Fraction) -> None:
     """Raise `InputRefusedError` for weights, with a sum above 0, whose squares exact sums would cut off."""
     if weight_sum < _MIN_WEIGHT_SUM:
-        # Exact sums end at 2^-256: what they hold of smaller weights is not their sum.
+        # Exact sums cut off bits below 2^-256, so the sum of smaller weights is wrong.
         total = f"{float(weight_sum):.3g}" if weight_sum > Fraction(1, 2**200) else "almost nothing"
         raise InputRefusedError(
             f"weights of queries sum to {total}, too small for an exact mean (limit 2^-80); multiply all weights by "

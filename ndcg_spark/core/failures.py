@@ -54,9 +54,9 @@ _OTHER_TYPE = re.compile(
     r"\bfile (\S+?)\.?\s.*?column: \[([^\]\n]*)\], physicalType: (\w+), logicalType: ([\w(), ]+?)[\s;]", re.DOTALL
 )
 """A Parquet file in which a column has another type than in the other files."""
-_NO_PARQUET = re.compile(r"^.*RuntimeException: (\S+ is not a Parquet file)\. ([^\n]*)$", re.MULTILINE)
+_NOT_PARQUET = re.compile(r"^.*RuntimeException: (\S+ is not a Parquet file)\. ([^\n]*)$", re.MULTILINE)
 """Message of Spark 3.5 in a task, without a condition."""
-_NOT_THERE = re.compile(r"\bModuleNotFoundError: No module named '(ndcg_spark|numpy|pandas|pyarrow|scipy)\b")
+_MISSING_MODULE = re.compile(r"\bModuleNotFoundError: No module named '(ndcg_spark|numpy|pandas|pyarrow|scipy)\b")
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|ClassNotFoundException: Class \S*FileSystem\S* not found")
 """Messages of Hadoop about a scheme that it does not know, or whose connector is missing."""
 _CLOUDS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
@@ -70,8 +70,8 @@ _UNEXPLAINED = re.compile(
     r"\[TASK_WRITE_FAILED\]|^Boxed Exception$|thrown from the Python worker|^Traceback \(most recent"
 )
 """Lines that name the place or the wrapper of a failure, not its reason, which is the last of the causes."""
-_NO_ROOM = re.compile(r"No space left on device|[Qq]uota exceeded")
-_NO_ROOM_FOR_SPARK = re.compile(
+_DISK_FULL = re.compile(r"No space left on device|[Qq]uota exceeded")
+_SPARK_DISK_FULL = re.compile(
     r"(No space left on device|[Qq]uota exceeded)[^\n]*\n(?:\s*at (?:java|sun)[^\n]*\n)*"
     r"\s*at org\.apache\.spark\.(?:storage|shuffle|io|util)\."
 )
@@ -81,7 +81,7 @@ _OTHER_PYTHON = re.compile(
     r"Python in worker has different version:? (\([^)]*\)|\S+) than that in driver:? ([\d.]+),"
 )
 """Messages of Spark 3.5 and 4."""
-_NO_PROGRAM = re.compile(r'IOException: Cannot run program "([^"\n]*)"')
+_NOT_EXECUTABLE = re.compile(r'IOException: Cannot run program "([^"\n]*)"')
 _TMPDIR = "set TMPDIR to a folder on another disk"
 WORKERS_RUN = "Python workers run"
 """Start of the message of workers that lack a package."""
@@ -119,7 +119,7 @@ def _is_spark_error(error: Exception, name: str) -> bool:
 
 
 def get_condition(error: PySparkException) -> str:
-    """Name the condition that an error of Spark stands for, as `PATH_NOT_FOUND`; empty where it has none."""
+    """Return the condition of an error of Spark, such as `PATH_NOT_FOUND`; empty if it has none."""
     name = getattr(error, "getCondition", None) or error.getErrorClass  # the former came with Spark 4.0
     return name() or ""
 
@@ -148,10 +148,10 @@ def first_line(error: Exception) -> str:
 def is_crash(error: Exception) -> bool:
     """Check whether a worker, an executor or the session died, or code failed in a worker.
 
-    False for a full disk of a worker: somebody has to make room before the job can run again.
+    False for a full disk of a worker: somebody has to free space before the job can run again.
     """
     text = str(error)
-    return _CRASH.search(text) is not None and not _NO_ROOM.search(text)
+    return _CRASH.search(text) is not None and not _DISK_FULL.search(text)
 
 
 def is_unsupported(error: Exception) -> bool:
@@ -199,7 +199,7 @@ def readable_errors() -> Iterator[None]:
     InputRefusedError
         In place of an error of Spark about bad data or about a file that Spark cannot read.
     MissingPackageError
-        In place of one about Python workers that lack this package, or one that it needs, or run another Python.
+        In place of one about Python workers that lack a package or run another Python.
     NdcgSparkError
         In place of one about a full disk of Spark's own. Other errors pass unchanged.
 
@@ -221,7 +221,7 @@ def readable_errors() -> Iterator[None]:
 
 
 def extract_refusal(error: Exception) -> str | None:
-    """Find the line for a person in an error of Spark about the data; None for any other error."""
+    """Extract the message of an error of Spark about the data; None for any other error."""
     if not isinstance(error, spark_errors()) or _is_spark_error(error, "AnalysisException"):
         return None  # an analysis error may print the plan, which contains messages that were never raised
     refusal = find_refusal(str(error)) or explain_unreadable_file(error)
@@ -237,17 +237,17 @@ def explain_environment_error(error: Exception) -> NdcgSparkError | None:
     if not isinstance(error, spark_errors()):
         return None
     text = str(error)
-    full = _NO_ROOM_FOR_SPARK.search(text)
+    full = _SPARK_DISK_FULL.search(text)
     if full is not None:
-        return NdcgSparkError(f"Spark has no room for its temporary files ({full[1]}): {_advise_room()}")
+        return NdcgSparkError(f"Spark has no room for its temporary files ({full[1]}): {_advise_on_full_disk()}")
     if _TOO_MANY_FILES.search(text):
         return NdcgSparkError("Spark reached the limit of open files (ulimit -n): raise it, for example to 4096.")
     return _explain_unfit_python(text)
 
 
-def _advise_room() -> str:
+def _advise_on_full_disk() -> str:
     """Advise where Spark has its temporary files, and how to move them."""
-    local, spark = _is_local()
+    local, spark = _find_local_session()
     if not local or spark is None:
         return "free space on the disks of its executors, or set spark.local.dir to other disks."
     folder = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", None) or "/tmp"
@@ -255,7 +255,7 @@ def _advise_room() -> str:
     return f"free space in {folder}, or set {named} to a folder on another disk."
 
 
-def _is_local() -> tuple[bool, SparkSession | None]:
+def _find_local_session() -> tuple[bool, SparkSession | None]:
     """Check whether the active session runs on this machine, and return it."""
     from pyspark.sql import SparkSession
 
@@ -273,7 +273,11 @@ def _explain_unfit_python(text: str) -> MissingPackageError | None:
     if report is not None:
         return MissingPackageError(report[1])
     command = os.environ.get("PYSPARK_PYTHON") or "python3"
-    differs, bad_program, lacks = _OTHER_PYTHON.search(text), _NO_PROGRAM.search(text), _NOT_THERE.search(text)
+    differs, bad_program, lacks = (
+        _OTHER_PYTHON.search(text),
+        _NOT_EXECUTABLE.search(text),
+        _MISSING_MODULE.search(text),
+    )
     if differs is not None:
         driver_version, worker_version = (version.strip("()").replace(", ", ".") for version in differs.group(2, 1))
         problem = (
@@ -283,7 +287,7 @@ def _explain_unfit_python(text: str) -> MissingPackageError | None:
     elif bad_program is not None:
         problem = f"Python workers cannot run {bad_program[1]}, and this program runs {sys.executable}"
     elif lacks is not None:
-        local, _ = _is_local()
+        local, _ = _find_local_session()
         problem = f"Python workers do not have {lacks[1]}"
         if not local or os.environ.get("PYSPARK_PYTHON") == sys.executable:
             return MissingPackageError(f"{problem}: {HOW_TO_INSTALL if lacks[1] != 'ndcg_spark' else HOW_TO_SHIP}")
@@ -301,11 +305,13 @@ def explain_unreadable_file(error: Exception) -> str | None:
         return f"{other[1]} has another header than the other files; give all files the same header, or remove it."
     typed = _OTHER_TYPE.search(f"{text}\n")
     if typed:
-        file, column, actual, wanted = typed.groups()
-        return f"{file} has column {column!r} as {actual}, other files as {wanted}; cast it to one type in all files."
+        file, column, actual, expected = typed.groups()
+        return (
+            f"{file} has column {column!r} as {actual}, other files as {expected}; cast it to one type in all files."
+        )
     match = _UNREADABLE.search(text)
     if match is None:
-        old = _NO_PARQUET.search(text)
+        old = _NOT_PARQUET.search(text)
         return f"{old.group(1)} ({old.group(2).strip()}); restore the file, or remove it." if old else None
     line = _SQLSTATE.sub("", match.group(1)).strip().rstrip(".")
     if _WITH_COLON.search(text):

@@ -16,7 +16,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """Option of a field, as far as it does not follow from the field itself.
+    """Option of a settings field: the parts that do not follow from the field.
 
     `name` is another name for the field (`segments`), or the flag and the parameter (`from start`). `group` is the
     title in help above this field and those after it. `shown` is printed as the default. `read` parses a text, and
@@ -46,7 +46,7 @@ class Setting:
 
     @property
     def is_nested(self) -> bool:
-        """Whether the field is a settings class itself, whose fields have flags of their own."""
+        """Check whether the field is a settings class itself, whose fields have flags of their own."""
         return is_dataclass(self.kind) and self.flag.read is None
 
     @property

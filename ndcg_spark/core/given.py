@@ -1,6 +1,6 @@
 """Tables of pandas, polars and Arrow as arguments of functions: they become DataFrames of Spark; streams are refused.
 
-A metric needs all rows of a query, and a stream has no last one.
+A metric needs all rows of a query, and a stream never ends.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _wrap(
 ) -> Callable[_Parameters, _Result]:
     """Convert tables among the arguments, and in mappings among them, before a function is called.
 
-    A table goes to the session of a DataFrame beside it, else to the active one; if there is none, one is started and
-    logged. Values are those of `to_spark_types`. So does an evaluation of this machine.
+    Tables get the session of the first DataFrame among the arguments, else the active one, else a new one, which is
+    logged. Values are those of `to_spark_types`. Evaluations of the local engine are converted, too.
     """
     parameters, refuses = inspect.signature(function).parameters, None if streams else function.__name__
     names = [name for name, parameter in parameters.items() if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
@@ -89,7 +89,7 @@ def _wrap(
                 _refuse_stream(name, argument, refuses)
         try:
             return function(*positional, **named)
-        except AttributeError:  # maybe of a value that is not a DataFrame; other arguments were checked before
+        except AttributeError:  # perhaps of a value that is not a DataFrame; other arguments were checked before
             for name, value in (*zip(names, positional, strict=False), *named.items()):
                 kinds = str(parameters[name].annotation).split(" | ") if name in parameters else ()
                 if "DataFrame" in kinds and not _is_accepted(value, kinds):
@@ -108,7 +108,7 @@ def _is_accepted(value: Any, kinds: Sequence[str]) -> bool:
 def _explain_unknown_option(
     function: Callable[..., Any], name: str, arguments: Mapping[str, Any]
 ) -> InvalidParameterError:
-    """Advise on an option that a function does not have: it may be a rule of the convention."""
+    """Explain an unknown option: it may be a rule of the convention."""
     hints = str(function.__annotations__.get("convention", "")).split(" | ")
     conventions = [function.__globals__[hint] for hint in hints if hint == "Convention"]
     rules = {rule.name: kind.parse for kind in conventions for rule in fields(kind) if rule.name != "name"}

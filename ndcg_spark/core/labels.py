@@ -26,9 +26,9 @@ def text(value: object) -> str:
     return "null" if value is None else str(value)
 
 
-def describe_runs(runs: Collection[str], listed: str) -> str:
-    """Say in a clause which runs there are; `join_names` are their names, or some of these."""
-    return "the only run has no name" if set(runs) == {""} else f"there are {listed or 'none'}"
+def describe_runs(runs: Collection[str], names: str) -> str:
+    """Describe the available runs in a clause; `names` are their names, or some of them."""
+    return "the only run has no name" if set(runs) == {""} else f"there are {names or 'none'}"
 
 
 def key(values: Mapping[str, object]) -> str:

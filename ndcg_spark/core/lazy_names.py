@@ -16,7 +16,7 @@ def export_names(package: str, rooms: str = "", **homes: str) -> tuple[Callable[
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
 
-    def found(name: str) -> Any:
+    def load(name: str) -> Any:
         if name in rooms.split():
             return import_module(f"{package}.{name}")
         if name not in home_of:
@@ -30,4 +30,4 @@ def export_names(package: str, rooms: str = "", **homes: str) -> tuple[Callable[
                 error, f"{name} needs Spark, and PySpark is not installed", "pyspark", "spark"
             ) from error
 
-    return found, lambda: sorted(home_of)
+    return load, lambda: sorted(home_of)

@@ -113,7 +113,7 @@ ODD_NUMBERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64
 MAX_SORTED_WIDTH = 256
 """NumPy sorts rows up to this length faster than it partitions them, on processors with AVX-512."""
 _ALL = slice(None)
-"""All queries, where they have one size and need no filling up."""
+"""All queries, if they have one size and need no padding."""
 
 
 def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
@@ -134,16 +134,16 @@ def kth_largest(values: NumberArray, offsets: IntArray, k: int) -> NumberArray:
     return thresholds
 
 
-def take_largest(values: NumberArray, offsets: IntArray, n_there: IntArray, k: int) -> tuple[NumberArray, IntArray]:
+def take_largest(values: NumberArray, offsets: IntArray, n_rows: IntArray, k: int) -> tuple[NumberArray, IntArray]:
     """The k largest values of each query, the largest first, queries end to end; and how many each query has.
 
-    The `n_there` rows of each query count; the others have the lowest value of the type. No value is NaN.
+    The `n_rows` rows of each query count; the others have the lowest value of the type. No value is NaN.
 
     >>> best, lengths = take_largest(np.array([3, 1, 2, 7]), np.array([0, 3, 4]), np.array([3, 1]), 2)
     >>> best.tolist(), lengths.tolist()
     ([3, 2, 7], [2, 1])
     """
-    lengths = np.minimum(n_there, k)
+    lengths = np.minimum(n_rows, k)
     starts = to_offsets(lengths)
     best = np.empty(starts[-1], dtype=values.dtype)
     for queries, matrix in _group_by_size(values, offsets, _lowest(values.dtype)):
@@ -246,7 +246,7 @@ def _may_repeat(codes: IntArray, offsets: IntArray) -> bool:
 
 
 def _group_by_size(values: NumberArray, offsets: IntArray, fill: float) -> Iterator[tuple[Any, NumberArray]]:
-    """Yield queries whose sizes are within a factor of two, and their values, a row each, filled up."""
+    """Yield groups of queries of similar size, and their values as a padded matrix, one row per query."""
     sizes = to_lengths(offsets)
     if len(sizes) and sizes[0] > 0 and (sizes == sizes[0]).all():
         yield _ALL, values.reshape(-1, sizes[0])

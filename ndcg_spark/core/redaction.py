@@ -31,13 +31,11 @@ _NAMED = re.compile(
 _SETTING = re.compile(r"[^\s=/?&;\"']+=")
 _AUTHORIZATION = re.compile(r"\b((?:authorization[\"']?\s*[=:]\s*[\"']?)?(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.I)
 # Secret keys of S3 may have slashes, so for s3://KEY:SECRET@bucket the whole reference is searched for the @.
-_USER_OF_S3 = re.compile(r"(\bs3[an]?://)[^\s/@:]+:[^\s@]+@", re.IGNORECASE)
+_S3_USER = re.compile(r"(\bs3[an]?://)[^\s/@:]+:[^\s@]+@", re.IGNORECASE)
 # A password may have slashes; a port before a path is none. A bound keeps long words cheap.
 _USER_AND_PASSWORD = re.compile(r"(?<=://)([^\s/@:\"']*):(?!\d+[/?])[^\s\"'?]{1,200}@")
 # Oracle: jdbc:oracle:thin:USER/PASSWORD@//host/service. A bound keeps long words cheap.
-_USER_OF_ORACLE = re.compile(
-    r"(\b(?:thin|oci8?):[^\s/@\"']{0,80}/)(?:\"[^\"]{1,80}\"|[^\s\"']{1,80})@", re.IGNORECASE
-)
+_ORACLE_USER = re.compile(r"(\b(?:thin|oci8?):[^\s/@\"']{0,80}/)(?:\"[^\"]{1,80}\"|[^\s\"']{1,80})@", re.IGNORECASE)
 # A lone user is a container at abfss:// and wasbs://, but at http:// it may be an access token.
 _LONE_USER = re.compile(r"(\b(?:git\+)?https?://)[^\s/@:\"']+@", re.IGNORECASE)
 _KNOWN_KEYS = re.compile(
@@ -64,9 +62,9 @@ def redact(text: str) -> str:
     >>> redact("s3://bucket/rankings/run_date=2026-01-31")
     's3://bucket/rankings/run_date=2026-01-31'
     """
-    text = _USER_OF_S3.sub(rf"\1{HIDDEN}@", text)
+    text = _S3_USER.sub(rf"\1{HIDDEN}@", text)
     text = _USER_AND_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
-    text = _USER_OF_ORACLE.sub(rf"\1{HIDDEN}@", text)
+    text = _ORACLE_USER.sub(rf"\1{HIDDEN}@", text)
     text = _LONE_USER.sub(rf"\1{HIDDEN}@", text)
     text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
     text = _NAMED.sub(_hide_value, text)
@@ -88,11 +86,11 @@ def redact_values(value: Any) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
-        return {redact(str(name)): _redact_named(str(name), inner) for name, inner in value.items()}
+        return {redact(str(name)): _redact_value(str(name), inner) for name, inner in value.items()}
     return [_redact_setting(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _redact_named(name: str, value: Any) -> Any:
+def _redact_value(name: str, value: Any) -> Any:
     return HIDDEN if value is not None and _SECRET_NAME.search(name) else redact_values(value)
 
 

@@ -15,7 +15,7 @@ class RowCount:
 
 
 def describe_bad_rows(counted: RowCount, table: str) -> str:
-    """Describe in a line how many rows of a table are bad, why, and where one is."""
+    """Describe in a line how many rows of a table are bad, with reasons and examples."""
     total = sum(counted.rejected.values())
     parts = [f"{reason} {n} (e.g. {counted.examples[reason]})" for reason, n in counted.rejected.items()]
     return f"{total} bad row{'s' if total != 1 else ''} of {counted.read} in the {table}: {'; '.join(parts)}"

@@ -38,7 +38,7 @@ _SPELLINGS = {
     pa.binary(): "binary",
 }
 NO_KEYS = pa.list_(pa.null())
-"""In place of the type of keys of `map()`, which Arrow does not have."""
+"""Placeholder for the key type of `map()`, which Arrow does not have."""
 ONE_EACH = "name each column once, as in SELECT r.*, q.relevance FROM runs r JOIN judgments q ..."
 
 
@@ -96,7 +96,7 @@ class TableInfo:
     def type_text(self, column: str) -> str:
         return self.spellings.get(column) or format_type(self.type_of(column))
 
-    def same_names(self, column: str) -> list[str]:
+    def find_names(self, column: str) -> list[str]:
         """Find the columns that a name stands for: more than one is an error wherever the name is used."""
         if self.case_sensitive:
             return [name for name in self.names if name == column]
@@ -108,7 +108,7 @@ class TableInfo:
         `option_name` is the option that named it.
         """
         if column in self.names:
-            same = self.same_names(column)
+            same = self.find_names(column)
             if len(same) > 1:
                 problem = f"column {column!r} ({option_name}) is {describe_repeats(same)} in the {self.label}"
                 raise InputRefusedError(f"{problem}; {ONE_EACH}")
@@ -160,7 +160,7 @@ class TableInfo:
             )
         return kind
 
-    def field_named(self, column: str, name: str) -> str | None:
+    def find_field(self, column: str, name: str) -> str | None:
         """Find a field of structs in a column, whatever the case of its name; refuse two of one name to Spark."""
         same = [field.name for field in list_fields(self.type_of(column)) if field.name.lower() == name.lower()]
         if len(same) > 1 and self.case_sensitive:

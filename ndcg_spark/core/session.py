@@ -22,7 +22,7 @@ _MASTER = re.compile(r"(?:^[ \t]*spark\.master[ \t=:]+|--master[ =]|spark\.maste
 SHUFFLE_PARTITIONS = 200
 """Spark's own default."""
 BATCH_BYTES, MAX_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1)
-"""The limit for bytes of a batch, and its value that is no limit."""
+"""The limit for bytes of a batch, and the value that means no limit."""
 LASTING_CATALOG = "--conf spark.sql.catalogImplementation=hive"
 IN_MEMORY = f"The catalog of this session is kept in memory; start Spark with {LASTING_CATALOG} to use a metastore."
 """Hint for messages if `has_own_catalog`."""
@@ -117,7 +117,7 @@ def use_this_python() -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
-BYTES_OF_A_PARTITION = 2**25
+PARTITION_BYTES = 2**25
 _STATISTICS = re.compile(r"([ :+-]*)(.+), Statistics\(sizeInBytes=([\d.]+(?:E\+\d+)?) ([KMGTPE]i)?B(, rowCount=)?")
 """A line of `EXPLAIN COST`: its depth, the step, its size and, if known, the number of rows."""
 _UNITS = {unit: 2 ** (10 * at) for at, unit in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
@@ -126,7 +126,7 @@ _KEEPS_ROWS = re.compile(
     r"RebalancePartitions|GlobalLimit|LocalLimit|Offset|SubqueryAlias|Join LeftSemi|Join LeftAnti)\b|Join .* = "
 )
 """Steps that return at most about as many rows as they read. Others, such as a cross join, may return any number."""
-_CORES_OF_MASTER = re.compile(r"local(?:\[(\d+)(?:, *\d+)?\])?")
+_MASTER_CORES = re.compile(r"local(?:\[(\d+)(?:, *\d+)?\])?")
 _SPLITS = re.compile(r"\bRange \(0, 1, step=1, splits=(\d+)\)")
 
 
@@ -140,9 +140,9 @@ def task_limit(frame: DataFrame, *others: DataFrame | None) -> int | None:
     spark = frame.sparkSession
     if is_on(spark, "spark.sql.adaptive.enabled", "true"):
         return None
-    most = shuffle_partitions(spark)
-    n_cores = _count_cores(spark) if most > 1 else None
-    if n_cores is None or n_cores >= most:
+    max_tasks = shuffle_partitions(spark)
+    n_cores = _count_cores(spark) if max_tasks > 1 else None
+    if n_cores is None or n_cores >= max_tasks:
         return None  # nothing to save
     n_bytes = 0
     for table in (frame, *others):
@@ -150,7 +150,7 @@ def task_limit(frame: DataFrame, *others: DataFrame | None) -> int | None:
         if read is None:
             return None
         n_bytes += read
-    return min(most, max(n_cores, n_bytes // BYTES_OF_A_PARTITION))
+    return min(max_tasks, max(n_cores, n_bytes // PARTITION_BYTES))
 
 
 def in_tasks(frame: DataFrame, n_tasks: int | None) -> DataFrame:
@@ -160,9 +160,9 @@ def in_tasks(frame: DataFrame, n_tasks: int | None) -> DataFrame:
 
 def _count_cores(spark: SparkSession) -> int | None:
     """Cores of the cluster: from a local master, or from the parts into which Spark divides a range."""
-    here = _CORES_OF_MASTER.fullmatch(get_setting(spark, "spark.master", ""))
-    if here:
-        return int(here[1] or 1)
+    local = _MASTER_CORES.fullmatch(get_setting(spark, "spark.master", ""))
+    if local:
+        return int(local[1] or 1)
     match = _SPLITS.search(_explain_query(spark, "SELECT * FROM range(1)"))
     return None if match is None else int(match[1])
 
@@ -171,7 +171,7 @@ def _estimate_bytes(frame: DataFrame) -> int | None:
     """Bytes that a table is read from, or None if unknown or if they do not bound its size."""
     view = f"ndcg_spark_{uuid4().hex}"
     try:
-        # To drop a view takes a table of the same plan out of the cache. The condition makes the plan another one.
+        # Dropping a view uncaches tables of the same plan, so a condition makes the plan unique.
         frame.where(F.lit(view).isNotNull()).createOrReplaceTempView(view)
     except SPARK_ERRORS:
         return None

@@ -13,33 +13,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MAX_SHOWN = 1000
-_BOUNDS = ["ci_low", "ci_high"]
 """Rows in a notebook."""
-BESIDE = "_beside"
-"""A column of rows for people that is not shown: what lines below them are made from."""
-_FOUND = "_found"
+_BOUNDS = ["ci_low", "ci_high"]
+FOOTER = "_footer"
+"""Column of displayed rows that is not shown: data for the lines below them."""
+_LAST_ROWS = "_last_rows"
 
 
 class Shown:
-    """A result that shows rows for people: those of `_collected`, by default of the lazy DataFrame `_for_people`."""
+    """A result that displays rows: those of `_collect`, by default of the lazy DataFrame from `_build_display`."""
 
-    def _for_people(self) -> DataFrame:
-        """Return rows in few columns, in order, and perhaps `BESIDE`. Lazy."""
+    def _build_display(self) -> DataFrame:
+        """Return rows in few columns, in order, and perhaps `FOOTER`. Lazy."""
         raise NotImplementedError
 
-    def _collected(self) -> tuple[list[str], list[dict[str, Any]]]:
-        """Run an action: names of columns, and rows by name; of `BESIDE` a dict or None."""
+    def _collect(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """Run an action: return column names and rows as dicts; `FOOTER` is a dict or None."""
         from ndcg_spark.core.workers import collect
 
-        frame = self._for_people()
+        frame = self._build_display()
         rows = [row.asDict(recursive=True) for row in collect(frame)]
         return [name for name in frame.columns if name != REFUSAL], rows
 
-    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
-        """Return lines that `show` prints below the rows; `beside` has what is not null in the column `BESIDE`."""
+    def _format_footer(self, details: list[dict[str, Any]]) -> list[str]:
+        """Return lines that `show` prints below the rows; `details` are the values of `FOOTER` that are not null."""
         return []
 
-    def _explained(self, refused: InputRefusedError) -> InputRefusedError:
+    def _explain_refusal(self, refused: InputRefusedError) -> InputRefusedError:
         """Return the error that `to_pandas` raises instead of a refusal of the action; may run another action."""
         return refused
 
@@ -51,18 +51,18 @@ class Shown:
         import pandas as pd
 
         try:
-            names, rows = self._collected()
+            names, rows = self._collect()
         except InputRefusedError as error:
-            explained = self._explained(error)
+            explained = self._explain_refusal(error)
             if explained is error:
                 raise
             raise explained from error
-        shown = [name for name in names if name != BESIDE]
+        shown = [name for name in names if name != FOOTER]
         frame = pd.DataFrame([tuple(row[name] for name in shown) for row in rows], columns=shown)
-        if BESIDE in names:
-            beside = [row[BESIDE] for row in rows if row[BESIDE] is not None]
-            self.__dict__[BESIDE] = self._lines_below(beside)
-        self.__dict__[_FOUND] = frame.copy()
+        if FOOTER in names:
+            details = [row[FOOTER] for row in rows if row[FOOTER] is not None]
+            self.__dict__[FOOTER] = self._format_footer(details)
+        self.__dict__[_LAST_ROWS] = frame.copy()
         return frame
 
     def show(self, n: int = 20) -> None:
@@ -78,17 +78,17 @@ class Shown:
             print(_format_rows(shown).to_string(index=False, na_rep="", float_format=_format_number))
         if len(frame) > len(shown):
             print(f"... and {len(frame) - len(shown):,} more; show({len(frame)}) prints all rows")
-        for line in self.__dict__.get(BESIDE, []):
+        for line in self.__dict__.get(FOOTER, []):
             print(escape_unprintable(spell_options(line)))
 
     def _repr_html_(self) -> str:
-        """Rows that `show` or `to_pandas` found last, at most 1,000; before, what is computed."""
-        frame: pd.DataFrame | None = self.__dict__.get(_FOUND)
+        """Rows that `show` or `to_pandas` computed last, at most 1,000; before that, the plan."""
+        frame: pd.DataFrame | None = self.__dict__.get(_LAST_ROWS)
         if frame is None:
             return f"<pre>{html.escape(repr(self))}</pre>"
         more = len(frame) - MAX_SHOWN
         cut = [f"... and {more:,} more; to_pandas() has all rows"] if more > 0 else []
-        lines = [escape_unprintable(spell_options(line)) for line in (*cut, *self.__dict__.get(BESIDE, []))]
+        lines = [escape_unprintable(spell_options(line)) for line in (*cut, *self.__dict__.get(FOOTER, []))]
         below = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
         return str(_format_rows(frame.head(MAX_SHOWN)).to_html(index=False, na_rep="")) + below
 

@@ -43,12 +43,12 @@ class GroupSums:
         if not len(columns[0]):
             return
         self._types = [column.type for column in columns]
-        if all(_is_constant(column) for column in reversed(columns)):  # to group takes several times as long
+        if all(_is_constant(column) for column in reversed(columns)):  # grouping takes several times as long
             totals = self._totals.setdefault(tuple(column[0].as_py() for column in columns), {})
             for name, values in numbers.items():
                 totals[name] = totals.get(name, 0) + int(values.sum())
         else:
-            self._parts.append(self._grouped(pa.table(dict(zip(self.keys, columns, strict=True)) | dict(numbers))))
+            self._parts.append(self._aggregate(pa.table(dict(zip(self.keys, columns, strict=True)) | dict(numbers))))
         if len(self._parts) > _MAX_PARTS or self._n_groups > self._limit:
             self._merge()
 
@@ -77,9 +77,9 @@ class GroupSums:
 
     def _merge(self) -> None:
         if len(self._parts) > 1:
-            self._parts = [self._grouped(pa.concat_tables(self._parts, promote_options="default"))]
+            self._parts = [self._aggregate(pa.concat_tables(self._parts, promote_options="default"))]
 
-    def _grouped(self, rows: pa.Table) -> pa.Table:
+    def _aggregate(self, rows: pa.Table) -> pa.Table:
         numbers = rows.column_names[len(self.keys) :]
         grouped = rows.group_by(self.keys, use_threads=False).aggregate([(name, "sum") for name in numbers])
         return grouped.select([*self.keys, *(f"{name}_sum" for name in numbers)]).rename_columns(rows.column_names)

@@ -43,7 +43,7 @@ def in_workers(
 ) -> DataFrame:
     """Run `function(batches, *task)` on the Arrow batches of each partition; lazy.
 
-    With `keep_refusals`, or if `frame` has kept them, a refusal is a row with a text in the column `REFUSAL`, until
+    With `keep_refusals`, or if `frame` has kept some, a refusal is a row with a text in the column `REFUSAL`, until
     `raise_refusals` or `collect`; otherwise the action raises it.
     """
     if not keep_refusals and REFUSAL not in frame.columns:

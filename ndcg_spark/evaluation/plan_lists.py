@@ -112,7 +112,7 @@ def _read_relevance_lists(
     column_type, doubles = info.require(column, option(part)), pa.list_(pa.float64())
     fields = {field.name: field.type for field in list_fields(column_type)} if pa.types.is_list(column_type) else {}
     relevance, item = (
-        info.field_named(column, field_name) if fields else None for field_name in ("relevance", "item")
+        info.find_field(column, field_name) if fields else None for field_name in ("relevance", "item")
     )
     if names[0] == col.RANKED_LIST and settings.lists_items and item is None:
         raise InvalidParameterError(
@@ -227,7 +227,7 @@ def _read_lists(
     fields = {field.name: field.type for field in list_fields(column_type)}
     if not fields:
         raise error
-    candidates = (info.field_named(column, field_name) for field_name in number_fields.fields)
+    candidates = (info.find_field(column, field_name) for field_name in number_fields.fields)
     number_field, item = (
         next((field for field in candidates if field), None),
         _find_item_field(info, column, list(fields), columns, number_fields),
@@ -255,7 +255,7 @@ def _find_item_field(
     info: TableInfo, column: str, fields: Sequence[str], columns: Columns, number_fields: _NumberFields
 ) -> str | None:
     """Find the field with ids: the item column or, if none was named, the first field without numbers."""
-    item = None if columns.item is None else info.field_named(column, columns.item)
+    item = None if columns.item is None else info.find_field(column, columns.item)
     if item or columns.item not in (None, Columns().item):
         return item
     numbers = {field_name.lower() for field_name in (*number_fields.fields, *SCORES, *GRADES)}

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ndcg_spark.core import labels
 from ndcg_spark.core.arrow_tables import sort_rows
 from ndcg_spark.core.batches import concat_chunks, float_values
-from ndcg_spark.core.shown import BESIDE, Shown
+from ndcg_spark.core.shown import FOOTER, Shown
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, get_message, to_one_line
 from ndcg_spark.evaluation.local import LocalRanking, select_per_query_rows
 from ndcg_spark.evaluation.matching import TopItems, read_top_items
@@ -68,7 +68,7 @@ class Results(Shown):
         """Check a judgments table by `check_top_items`."""
         raise NotImplementedError
 
-    def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+    def _explain_refusal(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Replace a refusal of the first bad row by counts of all bad rows of `data`, by reason."""
         raise NotImplementedError
 
@@ -156,9 +156,9 @@ class LocalEvaluation(Results):
         pyarrow.Table
             As `Evaluation.means`.
         """
-        columns, rows = self._collected()
+        columns, rows = self._collect()
         types = {"value": pa.float64(), "ci_low": pa.float64(), "ci_high": pa.float64(), "n": pa.int64()}
-        schema = pa.schema([(column, types.get(column, pa.string())) for column in columns if column != BESIDE])
+        schema = pa.schema([(column, types.get(column, pa.string())) for column in columns if column != FOOTER])
         return pa.Table.from_pylist([{column: row[column] for column in schema.names} for row in rows], schema)
 
     def plot(self, metric: str | None = None) -> Figure:
@@ -213,15 +213,15 @@ class LocalEvaluation(Results):
 
         return evaluate_on_spark(self.given, self.settings, spark)
 
-    def _collected(self) -> tuple[list[str], list[dict[str, Any]]]:
+    def _collect(self) -> tuple[list[str], list[dict[str, Any]]]:
         requested, hidden = self._order_of_means
         rows = self.summary.drop_columns(["state"]).to_pylist()
         rows = [row for row in rows if labels.metric_at(row["metric"], row["k"]) not in hidden]
         rows.sort(key=lambda row: _display_order(row, requested))
-        columns = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n", BESIDE]
+        columns = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n", FOOTER]
         return columns, [_format_row(row) for row in rows]
 
-    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
+    def _format_footer(self, beside: list[dict[str, Any]]) -> list[str]:
         from ndcg_spark.evaluation.printed import format_notes
 
         matched = self.ranking.check_matched(read_top_items(beside))
@@ -231,14 +231,14 @@ class LocalEvaluation(Results):
         try:
             return compute()
         except InputRefusedError as error:
-            raise InputRefusedError(to_one_line(str(self._explained(error)))) from None
+            raise InputRefusedError(to_one_line(str(self._explain_refusal(error)))) from None
 
     def _check_matched(
         self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
     ) -> list[str]:
         return self.ranking.check_matched(runs, other_runs=other_runs, allowed=allowed)
 
-    def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+    def _explain_refusal(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         if not get_message(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused
         return self.ranking.explain_bad_rows(refused, data)
@@ -261,7 +261,7 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "ci_low": low,
         "ci_high": high,
         "n": row["n_queries"],
-        BESIDE: {column: row[column] for column in ("segment_by", "run", "metric", "k", *COUNTS)}
+        FOOTER: {column: row[column] for column in ("segment_by", "run", "metric", "k", *COUNTS)}
         if row["segment_by"] == ""
         else None,
     }

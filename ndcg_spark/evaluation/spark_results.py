@@ -150,16 +150,16 @@ class Evaluation(Results):
                 valued = self.per_query_table.where(is_k & value.isNotNull())
                 bin_counts = valued.groupBy("run", bin_.alias("bin")).count().collect()
         except InputRefusedError as error:
-            raise self._explained(error) from error
+            raise self._explain_refusal(error) from error
         counts: dict[str, dict[int, int]] = {}
         for run, bin_, n in bin_counts:
             counts.setdefault(run, {})[bin_] = n
         return draw(metric_at.label, groups, counts, step)
 
-    def _for_people(self) -> DataFrame:
+    def _build_display(self) -> DataFrame:
         return self._means("segment_by", "run", "metric", "k", *COUNTS)
 
-    def _lines_below(self, beside: list[dict[str, Any]]) -> list[str]:
+    def _format_footer(self, beside: list[dict[str, Any]]) -> list[str]:
         """Format lines on left out and different queries; raise if judgments match nothing."""
         from ndcg_spark.evaluation.printed import format_notes
 
@@ -171,7 +171,7 @@ class Evaluation(Results):
     ) -> list[str]:
         return check_matched(runs, self.ranking, other_runs=other_runs, allowed=allowed)
 
-    def _explained(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
+    def _explain_refusal(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Replace a refusal of the first bad row by counts of all bad rows of `data`. Runs an action."""
         if not get_message(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
             return refused

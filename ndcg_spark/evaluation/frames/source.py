@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core.schemas import MALFORMED
-from ndcg_spark.core.session import BYTES_OF_A_PARTITION, is_on, runs_locally, shuffle_partitions
+from ndcg_spark.core.session import PARTITION_BYTES, is_on, runs_locally, shuffle_partitions
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.evaluation.plan import NO_FILES, RankingPlan, require_spark_allowed
 from ndcg_spark.evaluation.plan_columns import ColumnRead, Conversion, TablePlan
@@ -140,7 +140,7 @@ def _build_parquet_source(
     return ParquetSource(
         rows=rows,
         files=files,
-        n_partitions=min(MAX_PARTITIONS, max(min_partitions, n_bytes // BYTES_OF_A_PARTITION)),
+        n_partitions=min(MAX_PARTITIONS, max(min_partitions, n_bytes // PARTITION_BYTES)),
         reason=f"{len(listed):,} {kind}{in_order}",
     )
 

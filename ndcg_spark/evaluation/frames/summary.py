@@ -17,7 +17,7 @@ from ndcg_spark.core.columns import exact_col, has_column, require_column
 from ndcg_spark.core.given import accepts_rows, accepts_tables
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.session import in_tasks, task_limit
-from ndcg_spark.core.shown import BESIDE
+from ndcg_spark.core.shown import FOOTER
 from ndcg_spark.core.workers import arrow_schema, filter_rows, in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.frames.items import count_catalogue, get_item_type
@@ -336,7 +336,7 @@ def format_means(
 ) -> DataFrame:
     """Format means as `Evaluation.means` describes them: metrics in the `requested` order, without `hidden` ones.
 
-    Columns `overall` are added for the rows of all queries, as a struct in `BESIDE`. Lazy; one small shuffle to sort.
+    Columns `overall` are added for the rows of all queries, as a struct in `FOOTER`. Lazy; one small shuffle to sort.
     """
     rows = filter_rows(summary, ~F.expr(labels.METRIC_AT_SQL).isin(*hidden))
     ordered = rows.orderBy(*map(F.expr, labels.row_order_sql(requested)))
@@ -350,6 +350,6 @@ def format_means(
         "ci_high",
         F.col("n_queries").alias("n"),
     )
-    overall_columns = F.when(F.col("segment_by") == "", F.struct(*overall)).alias(BESIDE)
+    overall_columns = F.when(F.col("segment_by") == "", F.struct(*overall)).alias(FOOTER)
     refusals = [REFUSAL] if REFUSAL in summary.columns else []
     return ordered.select(*shown, *([overall_columns] if overall else []), *refusals)

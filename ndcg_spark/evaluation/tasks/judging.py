@@ -171,7 +171,7 @@ def _judge_rankings(
     ideal = None if index.ideal is None else _take_query_lists(index.ideal, query)
     if task.settings.convention.ideal == "retrieved":
         listed = (RELEVANCE, ITEM) if task.checks_duplicates else (RELEVANCE,)
-        ideal = keep_best_entries(ranked.only(*listed).where(~unjudged), task)
+        ideal = keep_best_entries(ranked.select_columns(*listed).where(~unjudged), task)
     if task.settings.convention.unjudged == "condensed":
         removed = ragged.to_lengths(ragged.offsets_after_filter(unjudged, ranked.offsets))
         head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
@@ -192,7 +192,7 @@ def _take_query_lists(lists: Entries, query: IntArray) -> Entries:
     """Take the lists of judged queries; empty for a query without judgments."""
     n = len(lists.offsets) - 1
     padded = Entries(lists.columns, np.append(lists.offsets, lists.offsets[-1]))  # with an empty list at the end
-    return padded.of_queries(np.where(query < 0, n, query))
+    return padded.select_queries(np.where(query < 0, n, query))
 
 
 def _combine_ranges(
@@ -224,7 +224,7 @@ def _rank_missing_queries(run: str, queries: IntArray, index: _JudgmentIndex, ta
             if end not in head and carried in task.rows.names:
                 kind = pa.float64() if carried == WEIGHT else task.rows.field(carried).type
                 head[end] = pa.nulls(n, kind)
-    ideal = index.ideal.of_queries(queries) if index.ideal is not None else None
+    ideal = index.ideal.select_queries(queries) if index.ideal is not None else None
     nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
     no_entries = rank_entries(read_query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
     ranked = Entries({**no_entries.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))

@@ -90,7 +90,7 @@ def _read_lists(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
         if carried in names:
             head |= {f"low:{carried}": batch.column(carried), f"high:{carried}": batch.column(carried)}
     ranked = own if convention.unjudged == "condensed" else retrieved
-    ideal = (own if convention.ideal == "retrieved" else judged).only(col.RELEVANCE)
+    ideal = (own if convention.ideal == "retrieved" else judged).select_columns(col.RELEVANCE)
     if convention.ideal != "unsorted":
         ideal = partial_ranking.keep_best_entries(ideal, task)
     return PartialRankings(head, ranked, ideal if partial_ranking.needs_ideal(task) else None)
@@ -128,8 +128,8 @@ def _refuse_missing_judgments(own: Entries, judged: Entries, keys: pa.RecordBatc
 
 def _select_relevant(entries: Entries) -> Entries:
     """Select the entries with a relevance above 0, the highest first."""
-    relevant = entries.only(col.RELEVANCE).where(entries.numbers(col.RELEVANCE) > 0)
-    return relevant.taken(ragged.argsort_descending(relevant.numbers(col.RELEVANCE), relevant.offsets))
+    relevant = entries.select_columns(col.RELEVANCE).where(entries.numbers(col.RELEVANCE) > 0)
+    return relevant.take(ragged.argsort_descending(relevant.numbers(col.RELEVANCE), relevant.offsets))
 
 
 def _select_judged(entries: Entries) -> Entries:

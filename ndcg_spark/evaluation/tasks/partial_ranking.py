@@ -264,11 +264,11 @@ def keep_first_entries(entries: Entries, task: RankingTask) -> Entries:
         order = np.lexsort(
             (_get_relevance_key(entries), entries.numbers(col.RANK), ragged.query_of_rows(entries.offsets))
         )
-        return entries.taken(order).first(limit)
+        return entries.take(order).first(limit)
     if COUNT in entries.columns and col.RELEVANCE in entries.columns:
         return keep_first_tie_groups(entries, None if limit is None else limit - 1, everywhere=False)
     order, same = order_by_rank(entries, task)
-    return entries.taken(order).first(limit, same)
+    return entries.take(order).first(limit, same)
 
 
 def order_by_rank(entries: Entries, task: RankingTask) -> tuple[IntArray, BoolArray | None]:
@@ -345,7 +345,7 @@ def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) 
     counts = np.add.reduceat(n, first) if len(n) else n
     inside = groups.start[first] < end
     first, counts = first[inside], counts[inside]
-    top = entries.taken(order[first])
+    top = entries.take(order[first])
     top.columns[COUNT] = counts
     hidden = straddles[first]
     if col.ITEM in top.columns and hidden.any():
@@ -391,7 +391,7 @@ def keep_best_entries(entries: Entries, task: RankingTask) -> Entries:
     query = ragged.query_of_rows(entries.offsets)
     in_order = (sort_key[1:] <= sort_key[:-1]) | (query[1:] != query[:-1])
     if not in_order.all():
-        entries = entries.taken(np.lexsort((-sort_key, query)))
+        entries = entries.take(np.lexsort((-sort_key, query)))
     return entries.first(get_ideal_limit(task))
 
 
@@ -440,8 +440,8 @@ def take_partials(partials: PartialRankings, index: IntArray) -> PartialRankings
     indices = pa.array(index)
     return PartialRankings(
         {name: column.take(indices) for name, column in partials.head.items()},
-        None if partials.ranked is None else partials.ranked.of_queries(index),
-        None if partials.ideal is None else partials.ideal.of_queries(index),
+        None if partials.ranked is None else partials.ranked.select_queries(index),
+        None if partials.ideal is None else partials.ideal.select_queries(index),
     )
 
 
@@ -580,7 +580,7 @@ def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: Ranking
     k = task.settings.max_k
     lists: dict[str, Values] = {}
     if COUNT in ranked.columns:
-        ranked = keep_first_tie_groups(ranked.only(col.SCORE, col.RELEVANCE, COUNT), k, everywhere=True)
+        ranked = keep_first_tie_groups(ranked.select_columns(col.SCORE, col.RELEVANCE, COUNT), k, everywhere=True)
         lists = {"scores": ranked.numbers(col.SCORE), "tied": ranked.numbers(COUNT)}
     elif col.RANK in ranked.columns:
         ranked = ranked if k is None else ranked.where(ranked.numbers(col.RANK) <= k)

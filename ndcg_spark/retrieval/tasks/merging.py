@@ -127,7 +127,7 @@ def _build_rankings(
         stop = max(start + 1, int(np.searchsorted(sizes, before + _MAX_BATCH_ENTRIES, side="right")))
         numbers = np.arange(start, stop)
         yield _build_ranking_batch(
-            carried.slice(start, stop - start), levels[numbers], entries.of_queries(numbers), task, convention
+            carried.slice(start, stop - start), levels[numbers], entries.select_queries(numbers), task, convention
         )
         start = stop
 

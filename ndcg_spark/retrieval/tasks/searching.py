@@ -449,5 +449,5 @@ def pack_best(
         level_counts = levels[queries]
         ends = np.arange(len(queries) + 1, dtype=np.int64) * level_counts.shape[1]
         columns[LEVELS] = list_column(pa.array(level_counts.reshape(-1)), ends)
-        columns |= entries_to_columns(entries.of_queries(queries), BEST)
+        columns |= entries_to_columns(entries.select_queries(queries), BEST)
         yield make_message([number], QUERIES, [to_bytes(pa.RecordBatch.from_pydict(columns))])

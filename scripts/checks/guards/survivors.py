@@ -26,7 +26,7 @@ REASONS: dict[str, str] = {
     "_needs_times: operand: settings.half_life is not None": "the same value, by way of times that decay nothing",
     "_needs_times: operand: settings.rule == 'best'": "a sum keeps times of events, too, which it does not read",
     "_find_catalog: operand: first": "else the setting of a catalog without a name is asked for: there is none",
-    "same_names: operand: len(same) < 2": (
+    "find_names: operand: len(same) < 2": (
         "a column alone is asked for by its own spelling; it saves asking the session for a setting"
     ),
     "Ranking.rankings: operand: N_REJECTED not in found.columns": (
