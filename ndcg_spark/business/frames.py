@@ -20,12 +20,12 @@ from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames import (
     METRIC_TABLE,
     NIGHT,
-    between,
-    config_hash,
-    day_of,
+    days_since_epoch,
+    is_between,
     night_column,
+    read_config_hash,
     segment_column,
-    series_rows,
+    select_series_rows,
 )
 from ndcg_spark.history.tasks import SERIES
 
@@ -60,12 +60,12 @@ def _join(rows: DataFrame, others: DataFrame, how: str) -> DataFrame:
 
 def _collect_metric_nights(metrics: DataFrame, settings: LinkSettings) -> DataFrame:
     """Collect the nights of each series in a list."""
-    rows = series_rows(metrics)
+    rows = select_series_rows(metrics)
     value = number_column(rows, "value", "column of a metric table", METRIC_TABLE)
-    config = config_hash(rows).alias("config_hash")
+    config = read_config_hash(rows).alias("config_hash")
     rules = read_rules(rows).alias(RULES)
-    night = F.struct(day_of(F.col(NIGHT)).alias("day"), value.alias("value"), config, rules)
-    inside = rows.where(between(F.col(NIGHT), settings.start, settings.as_of))
+    night = F.struct(days_since_epoch(F.col(NIGHT)).alias("day"), value.alias("value"), config, rules)
+    inside = rows.where(is_between(F.col(NIGHT), settings.start, settings.as_of))
     return inside.groupBy(*SERIES).agg(F.collect_list(night).alias("nights"))
 
 
@@ -85,10 +85,10 @@ def _collect_click_nights(clicks: DataFrame, settings: LinkSettings) -> DataFram
         *exact_cols(["run_date", *COUNTS]),
     ]
     # Counts are read after this filter, so that bad rows of other nights are ignored.
-    rows = clicks.select(*selected).where(between(F.col(NIGHT), settings.start, settings.as_of))
+    rows = clicks.select(*selected).where(is_between(F.col(NIGHT), settings.start, settings.as_of))
     counted = rows.select(*exact_cols([*keys, NIGHT]), *counts)
     nightly = counted.groupBy(*keys, NIGHT).agg(*[F.sum(count).alias(count) for count in COUNTS])
-    night_counts = F.struct(day_of(F.col(NIGHT)).alias("day"), *COUNTS)
+    night_counts = F.struct(days_since_epoch(F.col(NIGHT)).alias("day"), *COUNTS)
     return nightly.groupBy(*keys).agg(F.collect_list(night_counts).alias("clicks"))
 
 

@@ -47,7 +47,7 @@ LINK_COLUMNS = {
     "alarm": "string",
     "note": "string",
 }
-_SCHEMA = history.arrow_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
+_SCHEMA = history.build_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
 
 
 def link_rates(batches: Iterator[pa.RecordBatch], settings: LinkSettings) -> Iterator[pa.RecordBatch]:
@@ -63,11 +63,11 @@ def link_rates(batches: Iterator[pa.RecordBatch], settings: LinkSettings) -> Ite
 
 def _build_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dict[str, Any]]:
     keys = {column: series[column] for column in history.SERIES}
-    nights = history.in_order(keys, series["nights"])
+    nights = history.sort_nights(keys, series["nights"])
     fields = {
         **keys,
-        "config_hash": history.common_value(nights, "config_hash"),
-        RULES: history.series_rules(keys, nights, across=settings.across_rules),
+        "config_hash": history.find_common_value(nights, "config_hash"),
+        RULES: history.combine_series_rules(keys, nights, across=settings.across_rules),
     }
     values = {night["day"]: night["value"] for night in nights}
     values = {day: value if value is not None and math.isfinite(value) else None for day, value in values.items()}
@@ -95,7 +95,7 @@ def _link_rate(
     days, x, y = metric.days[places], metric.values[places], rates.values[others]
     row: dict[str, Any] = {"n_nights": len(days), **_count_excluded(values, clicks, divided, settings)}
     if len(days):
-        row |= {"first_night": history.date_of(days[0]), "last_night": history.date_of(days[-1])}
+        row |= {"first_night": history.day_to_date(days[0]), "last_night": history.day_to_date(days[-1])}
     row |= _name_correlation("pearson", kernels.pearson(x, y, confidence=settings.confidence))
     row |= _name_correlation("spearman", kernels.spearman(x, y, confidence=settings.confidence))
     nightly = np.diff(days) == 1
@@ -108,7 +108,7 @@ def _link_rate(
         places, others = kernels.match_days(metric.days, rates.days, lag)
         n, r, low, high = kernels.pearson(metric.values[places], rates.values[others], confidence=settings.confidence)
         row["lags"].append({"lag": lag, "n": n, "pearson": r, "low": low, "high": high})
-    last = max(values) if settings.as_of is None else (settings.as_of - history.date_of(0)).days
+    last = max(values) if settings.as_of is None else (settings.as_of - history.day_to_date(0)).days
     row |= _compare_windows(days, x, y, last, settings)
     return row if "note" in row else row | _raise_alarm(metric_name, row, rate, settings)
 
@@ -154,7 +154,7 @@ def _compare_windows(
     if len(days) < 2 * size:
         return {"note": NOT_ENOUGH}
     ends = dict(
-        zip(_DATES[2:], (history.date_of(days[position]) for position in (0, size - 1, size, -1)), strict=True)
+        zip(_DATES[2:], (history.day_to_date(days[position]) for position in (0, size - 1, size, -1)), strict=True)
     )
     metric, rate = kernels.compare_windows(x[:size], x[size:]), kernels.compare_windows(y[:size], y[size:])
     row: dict[str, Any] = dict(ends)

@@ -16,8 +16,8 @@ from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, NO_DIREC
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, format_rules_notes
-from ndcg_spark.history.tasks import series_name
-from ndcg_spark.history.work import PROVENANCE, found_nights, result_schema, taken_rows
+from ndcg_spark.history.tasks import format_series
+from ndcg_spark.history.work import PROVENANCE, find_nights, result_schema, select_rows
 from ndcg_spark.jobs.outputs import SOURCE_TIME, add_provenance
 from ndcg_spark.jobs.printing import MAX_SEGMENTS, print_rows
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -45,7 +45,7 @@ class BusinessLink(Work[LinkJobSettings]):
     def __init__(self, job: Job[LinkJobSettings]) -> None:
         super().__init__(job)
         self.table, self.clicks = self.tables["input"], self.tables["clicks"]
-        self.rows = taken_rows(self.table, self.settings.rows)
+        self.rows = select_rows(self.table, self.settings.rows)
         link_metric(self.rows, self.clicks.frame, self.settings.link)
 
     def schemas(self) -> Mapping[str, T.StructType]:
@@ -54,7 +54,7 @@ class BusinessLink(Work[LinkJobSettings]):
     def run(self) -> Outcome:
         """Find the nights, link them, and find segments that only the clicks have: three actions."""
         with self.job.step("looking for nights"):
-            nights = found_nights(self.table, self.rows, self.settings.rows, self.settings.link.as_of)
+            nights = find_nights(self.table, self.rows, self.settings.rows, self.settings.link.as_of)
         as_of = self.settings.link.as_of or nights.last
         self.job.record(night=as_of, dataset=nights.dataset)
         settings = replace(self.settings.link, as_of=as_of)
@@ -124,7 +124,7 @@ def _iterate_lines(facts: Mapping[str, Any], settings: LinkSettings) -> Iterator
 def _format_cells(row: dict[str, Any]) -> dict[str, str]:
     excluded = ", ".join(f"{row[count]} {reason}" for count, reason in _EXCLUDED_TEXTS.items() if row[count])
     return {
-        "series": series_name(row),
+        "series": format_series(row),
         "rate": RATES[row["rate"]],
         "nights": f"{row['n_nights']}" + (f" (left out: {excluded})" if excluded else ""),
         "Pearson": labels.estimate(row, "pearson", "pearson_", "+.3f"),
@@ -150,4 +150,4 @@ def _format_alarm(row: dict[str, Any], settings: LinkSettings) -> str:
 
     windows = f"{row['window_from']}..{row['window_to']} against {row['before_from']}..{row['before_to']}"
     moved = f"{row['metric']} {change('metric')}, {RATES[row['rate']]} {change('rate')}"
-    return f"{row['metric']} {_ALARMS[row['alarm']]}: {series_name(row)}; {windows}: {moved}"
+    return f"{row['metric']} {_ALARMS[row['alarm']]}: {format_series(row)}; {windows}: {moved}"

@@ -1,4 +1,4 @@
-"""Flags that have one cause, and the line that tells it. Loads no Spark."""
+"""Group flags that have one cause, and format each cause in a line. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ndcg_spark.core.labels import main_metric, metric_order
-from ndcg_spark.history.tasks import FLAGGED, HIGH, LOW, MISSING, series_name
+from ndcg_spark.history.tasks import FLAGGED, HIGH, LOW, MISSING, format_series
 from ndcg_spark.metrics import judge_change
 
 MAX_CHARACTERS = 160
-"""Longest line of a cause."""
+"""Limit for the line of a cause."""
 Flag = Mapping[str, Any]
 """A row of the table of flags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Flags of a night and run that have one cause: the one that is told, and those that follow from it."""
+    """Flags of a night and run that have one cause: the one to print, and those that follow from it."""
 
     first: Flag
     others: tuple[Flag, ...] = ()
@@ -28,81 +28,86 @@ class Cause:
     @property
     def line(self) -> str:
         """The cause in a line of at most `MAX_CHARACTERS`."""
-        its, more = self.first, len(self.others)
-        begin = f"{'FLAG ' if its['status'] in FLAGGED else ''}{its['status'].replace('_', ' ')}: "
+        flag, more = self.first, len(self.others)
+        status = flag["status"]
+        begin = f"{'FLAG ' if status in FLAGGED else ''}{status.replace('_', ' ')}: "
         rest = f"; {more} more follow from it" if more > 1 else "; 1 more follows from it" if more else ""
-        if its["status"] == MISSING:
-            name, what = its["rule"], ""
+        if status == MISSING:
+            name, change = flag["rule"], ""
         else:
-            name, what = series_name(dict(its)), f" is {its['value']:.4f} on {its['night']}"
-        if its["status"] in (LOW, HIGH):
-            usual = "before" if str(its["weekday"]).startswith("before") else "usually"
-            far = "" if its["z"] is None else f" ({its['z']:+.1f}, limit {its['limit']:.1f})"
-            what += f", {usual} {its['median']:.4f}{far}"
-        room = MAX_CHARACTERS - len(f"{begin}{what}{rest}")
-        return f"{begin}{name if len(name) <= room else f'{name[: room - 1]}…'}{what}{rest}"
+            name, change = format_series(dict(flag)), f" is {flag['value']:.4f} on {flag['night']}"
+        if status in (LOW, HIGH):
+            usual = "before" if str(flag["weekday"]).startswith("before") else "usually"
+            distance = "" if flag["z"] is None else f" ({flag['z']:+.1f}, limit {flag['limit']:.1f})"
+            change += f", {usual} {flag['median']:.4f}{distance}"
+        room = MAX_CHARACTERS - len(f"{begin}{change}{rest}")
+        return f"{begin}{name if len(name) <= room else f'{name[: room - 1]}…'}{change}{rest}"
 
 
 def group_by_cause(flags: Sequence[Flag]) -> list[Cause]:
-    """Put flags together that have one cause; those of the farthest flags come first, as in `flags`.
+    """Group flags that have one cause, in the order of `flags`: the farthest first.
 
-    Taken together are flags of a night and run that go the same way: worse, better, missing, or recovered. The cause
-    is told of the widest segment whose relative change is at least half of the largest: a segment that alone lost its
-    items moves the mean of all queries by less. What follows from it: all metrics of the segment, parts of it, larger
-    segments that hold it, and segments of other columns that changed less than half as much, as they share queries.
+    A group has flags of one night and run in one direction: worse, better, missing, or recovered. It is printed for
+    the widest segment whose relative change is at least half of the largest: a segment that alone lost its items
+    moves the mean of all queries by less. The others follow from it: all metrics of the segment, parts of it, larger
+    segments that contain it, and segments of other columns that changed less than half as much, as they share
+    queries.
     """
-    kinds: dict[tuple[Any, ...], list[Flag]] = {}
+    groups: dict[tuple[Any, ...], list[Flag]] = {}
     for flag in flags:
-        kinds.setdefault((flag["night"], flag["run"], _sense(flag)), []).append(flag)
-    found = []
-    for its in kinds.values():
-        while its:
-            lead = _lead(its)
-            here = [flag for flag in its if _conditions(flag) == _conditions(lead)]
-            follow = [flag for flag in its if _follows(flag, lead)]
-            chosen = main_metric(
-                sorted({(one["metric"], one["k"]) for one in here}, key=lambda one: metric_order(*one))
-            )
-            told = next(one for one in here if (one["metric"], one["k"]) == chosen)
-            found.append(Cause(told, tuple(flag for flag in follow if flag is not told)))
-            its = [flag for flag in its if not _follows(flag, lead)]
-    places = {id(flag): at for at, flag in enumerate(flags)}
-    return sorted(found, key=lambda cause: min(places[id(one)] for one in (cause.first, *cause.others)))
+        groups.setdefault((flag["night"], flag["run"], _get_direction(flag)), []).append(flag)
+    causes = []
+    for group in groups.values():
+        rest = group
+        while rest:
+            lead = _find_lead(rest)
+            of_segment = [flag for flag in rest if _parse_conditions(flag) == _parse_conditions(lead)]
+            metrics = {(flag["metric"], flag["k"]) for flag in of_segment}
+            main = main_metric(sorted(metrics, key=lambda metric_and_k: metric_order(*metric_and_k)))
+            first = next(flag for flag in of_segment if (flag["metric"], flag["k"]) == main)
+            others = tuple(flag for flag in rest if _follows(flag, lead) and flag is not first)
+            causes.append(Cause(first, others))
+            rest = [flag for flag in rest if not _follows(flag, lead)]
+    positions = {id(flag): i for i, flag in enumerate(flags)}
+    return sorted(causes, key=lambda cause: min(positions[id(flag)] for flag in (cause.first, *cause.others)))
 
 
-def _lead(flags: Sequence[Flag]) -> Flag:
-    """Find the segment that the cause of the first flag is told of."""
+def _find_lead(flags: Sequence[Flag]) -> Flag:
+    """Find the flag of the segment that is printed for the cause of the first flag."""
     nested = [flag for flag in flags if _is_nested(flag, flags[0])]
-    most = max(map(_change, nested))
-    return min((flag for flag in nested if _change(flag) >= most / 2), key=lambda flag: len(_conditions(flag)))
+    largest = max(map(_relative_change, nested))
+    return min(
+        (flag for flag in nested if _relative_change(flag) >= largest / 2),
+        key=lambda flag: len(_parse_conditions(flag)),
+    )
 
 
 def _follows(flag: Flag, lead: Flag) -> bool:
     if _is_nested(flag, lead):
         return True
-    columns, of_lead = ({name for name, _ in _conditions(one)} for one in (flag, lead))
-    return columns != of_lead and _change(flag) < _change(lead) / 2
+    columns, lead_columns = ({column for column, _ in _parse_conditions(either)} for either in (flag, lead))
+    return columns != lead_columns and _relative_change(flag) < _relative_change(lead) / 2
 
 
 def _is_nested(flag: Flag, other: Flag) -> bool:
-    """Return whether one of two segments is a part of the other, or the same."""
-    one, its = _conditions(flag), _conditions(other)
-    return one <= its or its <= one
+    """Return whether one of two segments contains the other, or they are the same."""
+    conditions, others = _parse_conditions(flag), _parse_conditions(other)
+    return conditions <= others or others <= conditions
 
 
-def _change(flag: Flag) -> float:
-    """Relative change of a value from what is usual; infinite where nothing is known of either."""
+def _relative_change(flag: Flag) -> float:
+    """Return the relative change of a value from the usual one; infinite if either is unknown."""
     value, usual = flag["value"], flag["median"]
     return abs((value - usual) / usual) if value is not None and usual else math.inf
 
 
-def _sense(flag: Flag) -> str:
+def _get_direction(flag: Flag) -> str:
     status = flag["status"]
     return judge_change(flag["metric"], 1 if status == HIGH else -1) if status in (LOW, HIGH) else str(status)
 
 
-def _conditions(flag: Flag) -> frozenset[tuple[str, Any]]:
-    """Columns of a segment and their values; none for all queries."""
+def _parse_conditions(flag: Flag) -> frozenset[tuple[str, Any]]:
+    """Return the columns of a segment with their values; empty for all queries."""
     by, segment = flag["segment_by"], flag["segment"]
     if not by:
         return frozenset()

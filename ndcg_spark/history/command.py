@@ -1,4 +1,4 @@
-"""The commands about nights that are stored: adding them up, and judging them by those before."""
+"""Definitions of the commands `roll-up` and `flag-changes`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROLL_UP = Command(
 
 
 def _check_query(request: Request[FlagJobSettings]) -> None:
-    default = next(one.default for one in list_settings(FlagJobSettings) if one.field == "query")
+    default = next(setting.default for setting in list_settings(FlagJobSettings) if setting.field == "query")
     if request.settings.query != default and "per_query" not in request.sources:
         raise InvalidParameterError("--query-col names columns of --per-query, which is not given.")
 

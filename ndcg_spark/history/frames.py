@@ -33,7 +33,7 @@ from ndcg_spark.history import tasks
 from ndcg_spark.history.settings import (
     EPOCH,
     LIMITS,
-    LONGEST_PERIOD,
+    MAX_PERIOD_DAYS,
     PERIODS,
     Direction,
     FlagSettings,
@@ -45,13 +45,13 @@ from ndcg_spark.metrics import MetricAt, NamedMetric, in_order, parse_metric
 
 METRIC_TABLE = "metric table"
 NIGHT = "night"
-MOST_NAMES = 10
-HELD = "held"
+MAX_NAMES = 10
+PERIODS_OF_NIGHT = "periods"
 """Column with the periods of a night."""
 
 
-def series_rows(metrics: DataFrame) -> DataFrame:
-    """Metric table with `night` in place of `run_date`, and keys of their stored types; lazy."""
+def select_series_rows(metrics: DataFrame) -> DataFrame:
+    """Select a metric table with `night` in place of `run_date`, and keys in their stored types; lazy."""
     for name in ("run_date", *tasks.SERIES):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
     k = number_column(metrics, "k", "column of a metric table", METRIC_TABLE).cast("int")
@@ -69,21 +69,21 @@ def series_rows(metrics: DataFrame) -> DataFrame:
 
 
 def segment_column(by: Column) -> Column:
-    """Segment as text: empty for all queries, whatever the format makes of an empty text."""
+    """Return the segment as text: empty for all queries, in formats without empty text, too."""
     return F.when(by == "", F.lit("")).otherwise(F.col("segment").cast("string"))
 
 
 def require_present(table: DataFrame, what: str, column: Column, names: Sequence[str]) -> None:
-    """Run an action: raise for the first of `names` that no row has, and list those that rows have."""
+    """Run an action: raise for the first of `names` that no row has, and list the existing ones."""
     if not names:
         return
-    named_so = table.select(column.alias("name")).distinct()
-    there = {row["name"] for row in named_so.where(F.col("name").isin(*names)).collect()}
-    missing = [name for name in names if name not in there]
+    distinct = table.select(column.alias("name")).distinct()
+    present = {row["name"] for row in distinct.where(F.col("name").isin(*names)).collect()}
+    missing = [name for name in names if name not in present]
     if not missing:
         return
-    others = [row["name"] for row in named_so.where("name <> ''").orderBy(F.desc("name")).take(MOST_NAMES + 1)]
-    listed = ", ".join(others[:MOST_NAMES][::-1]) + (", and others" if len(others) > MOST_NAMES else "")
+    others = [row["name"] for row in distinct.where("name <> ''").orderBy(F.desc("name")).take(MAX_NAMES + 1)]
+    listed = ", ".join(others[:MAX_NAMES][::-1]) + (", and others" if len(others) > MAX_NAMES else "")
     raise InputRefusedError(
         f"there is no {what} {missing[0]!r} in the {METRIC_TABLE}; there {'is' if len(others) == 1 else 'are'} "
         f"{listed or 'none'}."
@@ -91,18 +91,18 @@ def require_present(table: DataFrame, what: str, column: Column, names: Sequence
 
 
 def night_column(frame: DataFrame, table: str) -> Column:
-    """`run_date` as a date; the action raises for text that is not a date, and for a malformed line."""
+    """Return `run_date` as a date; the action raises for other text, and for a malformed line."""
     night = date_or_null(frame, table)
     text = F.coalesce(F.col("run_date").cast("string"), F.lit("null"))
     if MALFORMED in frame.columns:
         night = F.when(F.col(MALFORMED).isNull(), night)
         text = F.coalesce(F.col(MALFORMED), text)
-    message = (f"the {table} has a row whose run_date is no date: ", text, ".")
+    message = (f"the {table} has a row whose run_date is not a date: ", text, ".")
     return raise_if(night, night.isNull(), *message, kind="date")
 
 
 def date_or_null(frame: DataFrame, table: str) -> Column:
-    """`run_date` as a date, null for text that is not; a column of dates stays, so that partitions can be chosen."""
+    """Return `run_date` as a date, null for other text. A date column is unchanged, so that partitions are pruned."""
     kind = require_column(frame, "run_date", "the night", table)
     if isinstance(kind, T.StringType):
         return F.expr("try_cast(trim(run_date) as date)")
@@ -111,7 +111,7 @@ def date_or_null(frame: DataFrame, table: str) -> Column:
     raise InputRefusedError(f"column 'run_date' of the {table} is {kind.simpleString()}; cast it to date.")
 
 
-def between(night: Column, start: date | None, end: date | None) -> Column:
+def is_between(night: Column, start: date | None, end: date | None) -> Column:
     inside = F.lit(True)
     if start is not None:
         inside = inside & (night >= F.lit(start))
@@ -120,37 +120,37 @@ def between(night: Column, start: date | None, end: date | None) -> Column:
     return inside
 
 
-def day_of(night: Column) -> Column:
+def days_since_epoch(night: Column) -> Column:
     return F.datediff(night, F.lit(EPOCH))
 
 
-def config_hash(rows: DataFrame) -> Column:
-    """Configuration of a row as text; null where the table does not have it."""
+def read_config_hash(rows: DataFrame) -> Column:
+    """Return the configuration as text; null if the table lacks it."""
     if "config_hash" in rows.columns:
         return F.col("config_hash").cast("string")
     return F.lit(None).cast("string")
 
 
-def nights_to_add(rows: DataFrame, columns: Sequence[str], settings: RollUpSettings) -> DataFrame:
-    """Select the nights, of rows from `series_rows`, that the periods of settings need. Lazy.
+def select_nights(rows: DataFrame, columns: Sequence[str], settings: RollUpSettings) -> DataFrame:
+    """Select the nights that the periods of settings need, from `select_series_rows`. Lazy.
 
-    Added are `convention`, `config_hash` and `rules`, null where the table lacks them; `as_of`, the last night that
-    is known; and `held`, an array of (`period`, `period_start`, `period_end`), which is never empty.
+    Adds `convention`, `config_hash` and `rules`, null if the table lacks them; `as_of`, the last known night; and
+    `periods`, a non-empty array of (`period`, `period_start`, `period_end`).
     """
     provenance = [
         (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
         for name in (CONVENTION, CONFIG_HASH)
     ]
-    kept = rows.select(*exact_cols([NIGHT, *columns]), *provenance, summary.read_rules(rows).alias(RULES))
+    nights = rows.select(*exact_cols([NIGHT, *columns]), *provenance, summary.read_rules(rows).alias(RULES))
     if settings.as_of is None:
-        kept = kept.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
+        nights = nights.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
     else:
-        kept = kept.withColumn("as_of", F.lit(settings.as_of)).where(F.col(NIGHT) <= F.col("as_of"))
-    held = kept.where(between(F.col(NIGHT), *settings.read)).withColumn(HELD, _periods(settings))
-    return held.where(F.size(HELD) > 0)
+        nights = nights.withColumn("as_of", F.lit(settings.as_of)).where(F.col(NIGHT) <= F.col("as_of"))
+    nights = nights.where(is_between(F.col(NIGHT), *settings.read))
+    return nights.withColumn(PERIODS_OF_NIGHT, _list_periods(settings)).where(F.size(PERIODS_OF_NIGHT) > 0)
 
 
-def _periods(settings: RollUpSettings) -> Column:
+def _list_periods(settings: RollUpSettings) -> Column:
     night = F.col(NIGHT)
     month = F.trunc(night, "month")
     periods: dict[str, list[tuple[Column, Column]]] = {
@@ -158,23 +158,23 @@ def _periods(settings: RollUpSettings) -> Column:
         "month": [(month, F.last_day(month))],
         "rolling_7": [(F.date_add(night, ahead - 6), F.date_add(night, ahead)) for ahead in range(7)],
     }
-    every = [
+    all_periods = [
         F.struct(F.lit(name).alias("period"), start.alias("period_start"), end.alias("period_end"))
         for name in dict.fromkeys(settings.periods)
         for start, end in periods[name]
     ]
 
-    def wanted(one: Column) -> Column:
-        found = (one["period"] != "rolling_7") | (one["period_end"] <= F.col("as_of"))
+    def is_requested(period: Column) -> Column:
+        requested = (period["period"] != "rolling_7") | (period["period_end"] <= F.col("as_of"))
         if settings.start is not None:
-            found = found & (one["period_end"] >= F.lit(settings.start))
-        return found if settings.end is None else found & (one["period_start"] <= F.lit(settings.end))
+            requested = requested & (period["period_end"] >= F.lit(settings.start))
+        return requested if settings.end is None else requested & (period["period_start"] <= F.lit(settings.end))
 
-    return F.filter(F.array(*every), wanted)
+    return F.filter(F.array(*all_periods), is_requested)
 
 
 _TABLE = "per-query table"
-_RUN, _HASH, _DAY, _SIDE, _OWN, _VOICE = "__run", "__hash", "__day", "__side", "__own", "__voice"
+_NIGHT_RUN, _HASH, _DAY, _SIDE, _OWN, _VOICE = "__run", "__hash", "__day", "__side", "__own", "__voice"
 """Columns beside those of the table; users may have any other name."""
 _BASELINE, _JUDGED = "the night before", "the night"
 _PAIR_KEYS = ("run", "config_hash", RULES, NIGHT, "before")
@@ -182,49 +182,52 @@ _KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metri
 """Columns by which flags are joined with the pairs of their nights, and their names on the side of the pairs."""
 
 
-def with_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: Sequence[str]) -> DataFrame:
-    """Run an action: add to nights of a short history how their queries differ from those of the night before.
+def add_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: Sequence[str]) -> DataFrame:
+    """Run an action: add the differences of queries from the night before to nights with a short history.
 
-    `flags` has `TO_PAIR_COLUMNS`, `rows` are those of the metric table from `series_rows`. Added is a struct `paired`
-    of `PAIRED_COLUMNS`; null where a night, metric or segment column lacks.
+    `flags` has `TO_PAIR_COLUMNS`; `rows` is a metric table from `select_series_rows`. Adds a struct `paired` of
+    `PAIRED_COLUMNS`, null if a night, metric or segment column is missing.
     """
-    settings = _settings(rows, per_query, query)
+    settings = _create_comparison_settings(rows, per_query, query)
     flags = flags.withColumn(PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
     pairs = flags.where(F.col("before").isNotNull()).select(PAIR, *_PAIR_KEYS).distinct()
-    found = _by_key(raise_refusals(estimate_all_groups([(_as_runs(per_query, pairs, settings), None)], settings)))
+    pair_rows = _select_pair_rows(per_query, pairs, settings)
+    differences = _split_pair_keys(raise_refusals(estimate_all_groups([(pair_rows, None)], settings)))
     on = [F.col(name).eqNullSafe(F.col(key)) for name, key in _KEYS.items()]
-    return flags.join(found, reduce(and_, on), "left").drop(*_KEYS.values(), PAIR)
+    return flags.join(differences, reduce(and_, on), "left").drop(*_KEYS.values(), PAIR)
 
 
-def _by_key(found: DataFrame) -> DataFrame:
-    """Take the pair out of the segments of a comparison, in which it is first."""
-    alone = F.col("segment_by") == PAIR
+def _split_pair_keys(differences: DataFrame) -> DataFrame:
+    """Separate the pair from the segments of a comparison, in which it is the first column."""
+    is_overall = F.col("segment_by") == PAIR
     values = F.from_json("segment", "array<string>")
     without = F.when(F.size(values) > 2, F.regexp_replace("segment", r'^\["-?\d+",', "[")).otherwise(
         F.get(values, F.lit(1))
     )
     keys = {
-        PAIR: F.when(alone, F.col("segment")).otherwise(F.get(values, F.lit(0))),
-        "segment_by": F.when(alone, F.lit("")).otherwise(F.substring("segment_by", len(PAIR) + 2, 2**31 - 1)),
-        "segment": F.when(alone, F.lit("")).otherwise(without),
+        PAIR: F.when(is_overall, F.col("segment")).otherwise(F.get(values, F.lit(0))),
+        "segment_by": F.when(is_overall, F.lit("")).otherwise(F.substring("segment_by", len(PAIR) + 2, 2**31 - 1)),
+        "segment": F.when(is_overall, F.lit("")).otherwise(without),
         "metric": F.col("metric"),
         "k": F.col("k"),
     }
-    chosen = [column.alias(_KEYS[name]) for name, column in keys.items()]
-    return found.where(F.col("segment_by") != "").select(*chosen, F.struct(*tasks.PAIRED_COLUMNS).alias("paired"))
+    columns = [column.alias(_KEYS[name]) for name, column in keys.items()]
+    return differences.where(F.col("segment_by") != "").select(
+        *columns, F.struct(*tasks.PAIRED_COLUMNS).alias("paired")
+    )
 
 
-def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> ComparisonSettings:
-    """Run an action: settings to compare what the metric table has and the per-query table has columns for."""
+def _create_comparison_settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> ComparisonSettings:
+    """Run an action: create settings for the metrics of the metric table that the per-query table also has."""
     for name in (*query, "k"):
         require_column(per_query, name, option("query") if name in query else "k", _TABLE)
-    listed = rows.select("segment_by", "metric", "k").distinct().collect()
-    known = {name: _metric(name) for name in sorted({row["metric"] for row in listed})}
+    series = rows.select("segment_by", "metric", "k").distinct().collect()
+    known = {name: _parse_known_metric(name) for name in sorted({row["metric"] for row in series})}
     metrics = in_order(
         MetricAt(metric, row["k"], name)
         for name, metric in known.items()
         if metric is not None and metric.column in per_query.columns and name != "idcg"
-        for row in listed
+        for row in series
         if row["metric"] == name
     )
     if not metrics:
@@ -232,7 +235,7 @@ def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> Co
             f"the {_TABLE} has none of the metrics to judge ({', '.join(known)}); it has the columns "
             f"{', '.join(per_query.columns)}."
         )
-    sets = [tuple(by.split("+")) for by in sorted({row["segment_by"] for row in listed} - {""})]
+    sets = [tuple(by.split("+")) for by in sorted({row["segment_by"] for row in series} - {""})]
     return ComparisonSettings(
         runs=(_BASELINE, _JUDGED),
         baseline=_BASELINE,
@@ -247,100 +250,104 @@ def _settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> Co
     )
 
 
-def _metric(name: str) -> NamedMetric | None:
+def _parse_known_metric(name: str) -> NamedMetric | None:
     try:
         return parse_metric(name)[0]
     except InvalidParameterError:
         return None
 
 
-def _as_runs(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSettings) -> DataFrame:
-    """Rows of both nights of each pair, with the pair in a column, and the night as the run."""
+def _select_pair_rows(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSettings) -> DataFrame:
+    """Select the rows of both nights of each pair, with the pair as a column and the night as the run."""
     run = F.coalesce(exact_col("run").cast("string"), F.lit("")) if has_column(per_query, "run") else F.lit("")
-    rows = per_query.withColumns({_RUN: run, _HASH: config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)})
+    rows = per_query.withColumns(
+        {_NIGHT_RUN: run, _HASH: read_config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)}
+    )
     nights = [(NIGHT, _JUDGED), ("before", _BASELINE)]
     sides = F.explode(F.array(*[F.struct(F.col(day).alias("day"), F.lit(name).alias("as")) for day, name in nights]))
     by = [F.col("config_hash").alias("__by"), F.col(RULES).alias("__rules")]
     of = pairs.select(PAIR, F.col("run").alias("__of"), *by, sides.alias(_SIDE))
-    on = (F.col(_RUN) == F.col("__of")) & (F.col(_DAY) == F.col(_SIDE)["day"])
-    if has_column(per_query, RULES):  # those of means go on with whether queries weigh
+    on = (F.col(_NIGHT_RUN) == F.col("__of")) & (F.col(_DAY) == F.col(_SIDE)["day"])
+    if has_column(per_query, RULES):  # rules of means are longer: they say whether queries have weights
         on = on & F.coalesce(F.startswith("__rules", exact_col(RULES)), F.lit(True))
     elif has_column(per_query, "config_hash"):
         on = on & F.col(_HASH).eqNullSafe(F.col("__by"))
-    found = _one_weight(
+    pair_rows = _unify_weights(
         rows.join(F.broadcast(of), on).drop("__rules").withColumn("run", F.col(_SIDE)["as"]), settings
     )
-    if not has_column(found, "status"):
-        return found
+    if not has_column(pair_rows, "status"):
+        return pair_rows
     # A query that was missing on one night is a pair, too: it fell to 0, or rose from it.
-    return found.withColumn("status", F.when(F.col("status") != "missing", F.col("status")))
+    return pair_rows.withColumn("status", F.when(F.col("status") != "missing", F.col("status")))
 
 
-def _one_weight(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
-    """Set the weight and segments of a query to those of the later night that has it; they may differ by night."""
-    its = {name: exact_col(name) for name in settings.segment_columns if name != PAIR}
+def _unify_weights(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
+    """Use the weight and segments of the later night that has a query, as they may differ between nights."""
+    columns = {name: exact_col(name) for name in settings.segment_columns if name != PAIR}
     if settings.weight is not None:
-        its[settings.weight] = F.coalesce(exact_col(settings.weight), F.lit(1.0))  # null in runs without weights
-    if not its:
+        columns[settings.weight] = F.coalesce(exact_col(settings.weight), F.lit(1.0))  # null in runs without weights
+    if not columns:
         return rows
     missing = F.coalesce(exact_col("status") == "missing", F.lit(False)) if "status" in rows.columns else F.lit(False)
     voice = F.when(missing, 0).otherwise(2) + F.when(F.col("run") == _JUDGED, 1).otherwise(0)
-    rows = rows.withColumns({_OWN: F.struct(*[one.alias(name) for name, one in its.items()]), _VOICE: voice})
+    rows = rows.withColumns(
+        {_OWN: F.struct(*[column.alias(name) for name, column in columns.items()]), _VOICE: voice}
+    )
     query = Window.partitionBy(*exact_cols(settings.query))
-    speaks = F.col(_VOICE) == F.max(_VOICE).over(query)  # such a row keeps its own: what differs by k is refused
-    chosen = F.when(speaks, F.col(_OWN)).otherwise(F.max_by(_OWN, _VOICE).over(query))
+    is_later = F.col(_VOICE) == F.max(_VOICE).over(query)  # is unchanged: differences between cutoffs are refused
+    chosen = F.when(is_later, F.col(_OWN)).otherwise(F.max_by(_OWN, _VOICE).over(query))
     rows = rows.withColumn(_OWN, chosen)
-    return rows.withColumns({name: F.col(_OWN)[name] for name in its})
+    return rows.withColumns({name: F.col(_OWN)[name] for name in columns})
 
 
 _OF_RUN = ("run", "metric", "k")
 """Keys that the series of a run share with its series over all queries."""
 
 
-def flagged_nights(
+def judge_nights(
     metrics: DataFrame,
     settings: FlagSettings,
     *,
     per_query: DataFrame | None = None,
     query: str | Sequence[str] = "query_id",
 ) -> DataFrame:
-    """Judge nights by those before them, as `flag_changes` describes it."""
-    rows = series_rows(metrics)
-    inside = rows.where(between(F.col(NIGHT), _first(settings), settings.end))
-    series = _series(rows, settings)
+    """Judge nights by the nights before them, as described in `flag_changes`."""
+    rows = select_series_rows(metrics)
+    selected = rows.where(is_between(F.col(NIGHT), _first_needed_night(settings), settings.end))
+    series = _collect_series(rows, settings)
     if per_query is None:
-        return in_workers(series, tasks.flag_nights, settings, schema=_ddl(tasks.FLAG_COLUMNS))
+        return in_workers(series, tasks.flag_nights, settings, schema=_format_ddl(tasks.FLAG_COLUMNS))
     require_scipy()
     columns = tasks.TO_PAIR_COLUMNS
-    judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_ddl(columns))
-    paired = with_pairs(judged, per_query, inside, [query] if isinstance(query, str) else list(query))
-    return in_workers(paired, tasks.flag_pairs, settings, schema=_ddl(tasks.FLAG_COLUMNS))
+    judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_format_ddl(columns))
+    paired = add_pairs(judged, per_query, selected, [query] if isinstance(query, str) else list(query))
+    return in_workers(paired, tasks.flag_pairs, settings, schema=_format_ddl(tasks.FLAG_COLUMNS))
 
 
-def missing_series(metrics: DataFrame, night: date) -> DataFrame:
-    """Series that `flagged_nights` finds missing on a night: columns of `MISSING_COLUMNS`; lazy."""
+def find_missing_series(metrics: DataFrame, night: date) -> DataFrame:
+    """Find the series that are missing on a night: `MISSING_COLUMNS`; lazy."""
     settings = FlagSettings(start=night, end=night, lookback=tasks.LATEST_DAYS)
-    series = _series(series_rows(metrics), settings)
+    series = _collect_series(select_series_rows(metrics), settings)
     columns = tasks.MISSING_COLUMNS
-    judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_ddl(columns))
+    judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_format_ddl(columns))
     return judged.where(F.col("status") == tasks.MISSING)
 
 
-def _first(settings: FlagSettings) -> date | None:
-    """First night that is needed; None: all are."""
+def _first_needed_night(settings: FlagSettings) -> date | None:
+    """Return the first night that is needed; None: all are."""
     if settings.start is None or settings.lookback is None:
         return None
     return settings.start - timedelta(days=max(settings.lookback, tasks.LATEST_DAYS))
 
 
-def _series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
-    """Nights of each series, with those of its run and of the table, from which it may be missing; lazy."""
-    day, by_hash = day_of(F.col(NIGHT)).alias("day"), config_hash(rows).alias("config_hash")
-    numbers = [_number(rows, name) for name in ("value", "std_error", "n_queries")]
+def _collect_series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
+    """Collect the nights of each series, of its run and of the table, from which it may be missing; lazy."""
+    day, by_hash = days_since_epoch(F.col(NIGHT)).alias("day"), read_config_hash(rows).alias("config_hash")
+    numbers = [_read_number(rows, name) for name in ("value", "std_error", "n_queries")]
     night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), *numbers)
-    series = rows.where(between(F.col(NIGHT), _first(settings), settings.end)).groupBy(*tasks.SERIES)
+    series = rows.where(is_between(F.col(NIGHT), _first_needed_night(settings), settings.end)).groupBy(*tasks.SERIES)
     first = None if settings.start is None else settings.start - timedelta(days=tasks.LATEST_DAYS)
-    latest = rows.where(between(F.col(NIGHT), first, settings.end))
+    latest = rows.where(is_between(F.col(NIGHT), first, settings.end))
     sets = latest.withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
     run_night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), "segment_by")
     runs = sets.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(F.collect_set(run_night).alias("run_nights"))
@@ -351,11 +358,11 @@ def _series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     return joined.crossJoin(F.broadcast(table)).select(*tasks.SERIES, "nights", "run_nights", of_table)
 
 
-def _ddl(columns: Mapping[str, str]) -> str:
+def _format_ddl(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
-def _number(rows: DataFrame, name: str) -> Column:
+def _read_number(rows: DataFrame, name: str) -> Column:
     if name != "value" and name not in rows.columns:
         return F.lit(None).cast("double").alias(name)
     return number_column(rows, name, "column of a metric table", METRIC_TABLE).alias(name)
@@ -365,20 +372,24 @@ ROLL_UP_COLUMNS = {
     "period": "string",
     "period_start": "date",
     "period_end": "date",
-    **{one.name: one.dataType.simpleString() for one in summary.SUMMARY_SCHEMA if one.name in tasks.SERIES},
+    **{field.name: field.dataType.simpleString() for field in summary.SUMMARY_SCHEMA if field.name in tasks.SERIES},
     "n_days": "bigint",
     "missing_days": "array<date>",
     CONVENTION: "string",
     CONFIG_HASH: "string",
     "independence": "string",
-    **{one.name: one.dataType.simpleString() for one in summary.SUMMARY_SCHEMA if one.name not in tasks.SERIES},
+    **{
+        field.name: field.dataType.simpleString()
+        for field in summary.SUMMARY_SCHEMA
+        if field.name not in tasks.SERIES
+    },
 }
 PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(tasks.PERIOD_SCHEMA)
 _STORED = (*COUNTS_OF_PAIRS[:-1], *tasks.CHOICES, "note", "difference", "verdict", "state")
 
 
-def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
-    metrics = metrics.drop(MALFORMED)  # text is refused: it holds no states
+def roll_up_table(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
+    metrics = metrics.drop(MALFORMED)  # tables of text are refused: they have no states
     if is_comparison(metrics):
         return _roll_up_comparisons(metrics, settings)
     independence = settings.independence or "query_day"
@@ -389,11 +400,13 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
         )
     quantiles = None
     if independence == "day":
-        quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, LONGEST_PERIOD + 1)]
-    held = nights_to_add(
-        series_rows(summary.add_missing_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings
+        quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, MAX_PERIOD_DAYS + 1)]
+    nights = select_nights(
+        select_series_rows(summary.add_missing_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings
     )
-    rows = held.withColumn(HELD, F.explode(HELD)).select(*exact_cols(held.columns), f"{HELD}.*")
+    rows = nights.withColumn(PERIODS_OF_NIGHT, F.explode(PERIODS_OF_NIGHT)).select(
+        *exact_cols(nights.columns), f"{PERIODS_OF_NIGHT}.*"
+    )
     keys = [*tasks.PERIOD, *tasks.SERIES]
     until = F.least("period_end", F.max("as_of"))
     days = F.sort_array(F.collect_set(NIGHT))
@@ -405,18 +418,18 @@ def rolled_up(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     merged = rows.groupBy(*keys).agg(*aggregates, F.collect_set(RULES).alias(RULES))
     days_text = [F.col(name).cast(T.StringType()) for name in ("period_start", "period_end")]
     period = F.concat_ws(" from ", "period", F.concat_ws(" to ", *days_text))
-    twice = ("a night appears twice in the ", period, " of ", F.col("metric"), "; keep the rows of one data set.")
-    n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *twice, kind="bigint")
-    passed = [*exact_cols(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
-    passed += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
-    rows = merged.select(*passed, *exact_cols([ASKED, *COUNTS, "states", RULES]))
+    message = ("a night appears twice in the ", period, " of ", F.col("metric"), "; keep the rows of one data set.")
+    n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *message, kind="bigint")
+    columns = [*exact_cols(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
+    columns += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
+    rows = merged.select(*columns, *exact_cols([ASKED, *COUNTS, "states", RULES]))
     task = settings.confidence, quantiles, settings.across_rules
-    return in_workers(rows, finish_means, *task, schema=_ddl(ROLL_UP_COLUMNS))
+    return in_workers(rows, finish_means, *task, schema=_format_ddl(ROLL_UP_COLUMNS))
 
 
-def roll_up_columns(table: DataFrame) -> dict[str, str]:
+def list_roll_up_columns(table: DataFrame) -> dict[str, str]:
     if is_comparison(table):
-        return {one.name: one.dataType.simpleString() for one in PERIODS_OF_PAIRS}
+        return {field.name: field.dataType.simpleString() for field in PERIODS_OF_PAIRS}
     return ROLL_UP_COLUMNS
 
 
@@ -425,14 +438,14 @@ def is_comparison(table: DataFrame) -> bool:
 
 
 def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> DataFrame:
-    """Add nights of comparisons up. Lazy; replicates are read only if they may be needed."""
+    """Add up the nights of a comparison table. Lazy; replicates are read only if they may be needed."""
     require_scipy()
     for name in ("baseline", *_STORED):
         require_column(comparisons, name, "column of a comparison table", "comparison table")
-    kept = [*tasks.SERIES_OF_PAIRS, *_STORED, *(name for name in (ASKED,) if name in comparisons.columns)]
+    columns = [*tasks.SERIES_OF_PAIRS, *_STORED, *(name for name in (ASKED,) if name in comparisons.columns)]
     if settings.independence in (None, "query") and "replicates" in comparisons.columns:
-        kept.append("replicates")
-    rows = nights_to_add(series_rows(comparisons), kept, settings)
+        columns.append("replicates")
+    rows = select_nights(select_series_rows(comparisons), columns, settings)
     by_series = rows.repartition(*exact_cols(tasks.SERIES_OF_PAIRS)).sortWithinPartitions(
         *exact_cols([*tasks.SERIES_OF_PAIRS, NIGHT])
     )
@@ -498,8 +511,8 @@ def roll_up(
     through Python workers; without `as_of` the dates are read once more. Comparisons: two shuffles, the first of the
     stored replicates (once per night), and two passes.
     """
-    given = dict(locals())
-    return rolled_up(given.pop("metrics"), create_settings(RollUpSettings, given))
+    arguments = dict(locals())
+    return roll_up_table(arguments.pop("metrics"), create_settings(RollUpSettings, arguments))
 
 
 @accepts_tables
@@ -576,4 +589,4 @@ def flag_changes(
     they have weights or segments.
     """
     settings = create_settings(FlagSettings, dict(locals()))
-    return flagged_nights(metrics, settings, per_query=per_query, query=query)
+    return judge_nights(metrics, settings, per_query=per_query, query=query)

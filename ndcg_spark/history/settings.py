@@ -1,4 +1,4 @@
-"""How nights of a metric table are added up, and judged by their history: without Spark."""
+"""Settings of roll-ups and flags. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ PERIODS: tuple[Period, ...] = get_args(Period)
 Independence: TypeAlias = Literal["query_day", "query", "day"]
 Direction: TypeAlias = Literal["worse", "low", "high", "both"]
 LIMITS = ((8, 5.9), (10, 5.0), (12, 4.5), (16, 3.9), (26, 3.3), (52, 2.9))
-"""Nights from which on, and spreads: about 1 % of normal nights are flagged."""
-LONGEST_PERIOD = 31  # days
-COMPANIONS = tuple(one.name for one in NDCG.comes_with)
-"""Metrics that every evaluation has beside NDCG; they are asked for by name."""
+"""Minimum numbers of nights, and limits in spreads: about 1 % of normal nights are flagged."""
+MAX_PERIOD_DAYS = 31
+COMPANIONS = tuple(metric.name for metric in NDCG.comes_with)
+"""Metrics that every evaluation has beside NDCG; they are selected by name only."""
 
 
-def wanted_metrics(text: str) -> tuple[MetricAt, ...]:
+def read_metrics(text: str) -> tuple[MetricAt, ...]:
     return tuple(map(read_metric, split_metrics(text)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRows:
-    """Rows of a metric table that are taken.
+    """Rows of a metric table to select.
 
     Parameters
     ----------
     dataset
-        Data set whose rows are taken.
+        Data set to select.
     metrics
-        Metrics whose rows are taken, as ndcg@10, or ndcg at every cutoff.
+        Metrics to select, as ndcg@10, or ndcg for every cutoff.
     config_hash
-        Take the rows of one configuration.
+        Configuration to select.
     """
 
     WITHOUT: ClassVar[tuple[str, ...]] = ()
-    """Metrics that are not taken unless they are named."""
+    """Metrics that are selected only by name."""
 
     dataset: Annotated[str | None, Flag(group="Rows", metavar="NAME", shown="the one there is")] = None
-    metrics: Annotated[tuple[MetricAt, ...], Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all")] = ()
+    metrics: Annotated[tuple[MetricAt, ...], Flag(metavar="ndcg@10,ap,...", read=read_metrics, shown="all")] = ()
     config_hash: Annotated[str | None, Flag(metavar="HASH", shown="all")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainMetricRows(MetricRows):
-    """Rows of a metric table that are taken, without the companions of NDCG unless they are named."""
+    """Rows of a metric table to select; companions of NDCG only by name."""
 
     WITHOUT: ClassVar[tuple[str, ...]] = COMPANIONS
 
     metrics: Annotated[
-        tuple[MetricAt, ...], Flag(metavar="ndcg@10,ap,...", read=wanted_metrics, shown="all but dcg and idcg")
+        tuple[MetricAt, ...], Flag(metavar="ndcg@10,ap,...", read=read_metrics, shown="all but dcg and idcg")
     ] = ()
 
 
@@ -130,33 +130,33 @@ class RollUpSettings:
 
     @property
     def text(self) -> str:
-        """All choices but the nights, as text that is stored beside the numbers."""
-        chosen = f"confidence={self.confidence:g},independence={self.independence or 'default'}"
-        chosen += f",margin={self.margin:g}" if self.margin else ""
-        return f"{chosen},across_rules" if self.across_rules else chosen
+        """Settings other than the nights, as text that is stored beside the numbers."""
+        text = f"confidence={self.confidence:g},independence={self.independence or 'default'}"
+        text += f",margin={self.margin:g}" if self.margin else ""
+        return f"{text},across_rules" if self.across_rules else text
 
     @property
     def read(self) -> tuple[date | None, date | None]:
         """First and last night that the periods can need; no week or rolling week is longer than a month."""
         first = None if self.start is None else min(self.start - timedelta(days=6), self.start.replace(day=1))
-        last = None if self.end is None else self.end + timedelta(days=LONGEST_PERIOD)
+        last = None if self.end is None else self.end + timedelta(days=MAX_PERIOD_DAYS)
         return first, last
 
 
 def read_limits(text: str) -> tuple[tuple[int, float], ...]:
     """Read the limits of `FlagSettings` from text."""
-    pairs = [one.partition("=") for one in text.split(",")]
+    pairs = [pair.partition("=") for pair in text.split(",")]
     try:
         return tuple((int(nights), float(limit)) for nights, _, limit in pairs)
     except ValueError:
         raise InvalidParameterError(f"{option('limits')} must be as 8=5.9,26=3.3; got {text!r}.") from None
 
 
-def _is_limit(one: object) -> bool:
-    return isinstance(one, tuple) and [isinstance(part, int | float) for part in one] == [True, True]
+def _is_limit(pair: object) -> bool:
+    return isinstance(pair, tuple) and [isinstance(number, int | float) for number in pair] == [True, True]
 
 
-def limits_text(limits: tuple[tuple[int, float], ...]) -> str:
+def format_limits(limits: tuple[tuple[int, float], ...]) -> str:
     return ",".join(f"{nights}={limit:g}" for nights, limit in limits)
 
 
@@ -196,7 +196,7 @@ class FlagSettings:
     end: Annotated[date | None, Flag(name="to end", shown="the last one of the table")] = None
     lookback: Annotated[int | None, Flag(metavar="DAYS", shown="all")] = None
     limits: Annotated[
-        tuple[tuple[int, float], ...], Flag(group="Rule", metavar="N=Z,...", read=read_limits, text=limits_text)
+        tuple[tuple[int, float], ...], Flag(group="Rule", metavar="N=Z,...", read=read_limits, text=format_limits)
     ] = LIMITS
     fewest_any_day: Annotated[int, Flag(metavar="N")] = 28
     direction: Annotated[Direction, Flag()] = "worse"
@@ -213,7 +213,7 @@ class FlagSettings:
             )
         numbers = [nights for nights, _ in self.limits]
         if not numbers or numbers != sorted(set(numbers)) or numbers[0] < 2:
-            raise InvalidParameterError(f"limits must name rising numbers of nights from 2 on; got {numbers}.")
+            raise InvalidParameterError(f"limits must have increasing numbers of nights, at least 2; got {numbers}.")
         for nights, limit in self.limits:
             if not limit > 0:
                 raise InvalidParameterError(f"the limit for {nights} nights must be above 0; got {limit}.")
@@ -222,40 +222,40 @@ class FlagSettings:
 
     @property
     def text(self) -> str:
-        """All choices but the nights, as text that is stored beside the numbers."""
+        """Settings other than the nights, as text that is stored beside the numbers."""
         limits = " ".join(f"{nights}:{limit:g}" for nights, limit in self.limits)
         text = f"limits={limits},fewest_any_day={self.fewest_any_day},lookback={self.lookback or 'all'}"
         return f"{text},direction={self.direction}"
 
 
-def asks_for(direction: Direction, metric: str, side: str) -> bool:
+def is_flagged_side(direction: Direction, metric: str, side: str) -> bool:
     """Return whether values of a metric that are beyond the limit on a side, `low` or `high`, are flagged."""
     worse = {True: "low", False: "high", None: "both"}[direction_of(metric)]
     return (worse if direction == "worse" else direction) in ("both", side)
 
 
-def days_between(nights: Sequence[date]) -> int:
-    """Days from one night to the next, in the median of sorted nights; 1 where there is only one."""
+def median_gap(nights: Sequence[date]) -> int:
+    """Return the median number of days between sorted nights; 1 for a single night."""
     gaps = sorted((after - before).days for before, after in pairwise(nights))
     return gaps[(len(gaps) - 1) // 2] if gaps else 1
 
 
 def missing_nights(nights: Sequence[date]) -> list[date]:
-    """Days between sorted nights that are not among them, where nights are mostly a day apart."""
-    if not nights or days_between(nights) != 1:
+    """Return the days that are missing between sorted nights; empty if nights are mostly further than a day apart."""
+    if not nights or median_gap(nights) != 1:
         return []
-    every = {nights[0] + timedelta(days=ahead) for ahead in range((nights[-1] - nights[0]).days)}
-    return sorted(every - set(nights))
+    all_days = {nights[0] + timedelta(days=n) for n in range((nights[-1] - nights[0]).days)}
+    return sorted(all_days - set(nights))
 
 
 def is_behind(last: date, today: date, *, apart: int = 1) -> bool:
-    """Return whether a later night is due; it may be a day late, as many jobs date it by the day before they run."""
+    """Return whether a later night is due. It may be a day late, as many jobs date it by the day before they run."""
     return (today - last).days > apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollUpJobSettings:
-    """What `roll-up` is asked to do.
+    """Settings of the command `roll-up`.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ class RollUpJobSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagJobSettings:
-    """What `flag-changes` is asked to do.
+    """Settings of the command `flag-changes`.
 
     Parameters
     ----------

@@ -27,28 +27,28 @@ from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import RULES, combine_rules, have_same_rules
-from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings, asks_for
+from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings, is_flagged_side
 from ndcg_spark.metrics import EVERY, MetricAt, direction_of, judge_change
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 MAD_TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
-"""Standard deviation of normal values over their median absolute deviation: 1.482602218505602."""
+"""Standard measure_deviation of normal values over their median absolute measure_deviation: 1.482602218505602."""
 
 
 class Deviation(NamedTuple):
-    """Place of a value among others; z, in spreads, is infinite where the spread is 0 and the value differs."""
+    """Distance of a value from the median of others; z, in spreads, is infinite if only the spread is 0."""
 
     median: float
     spread: float
     z: float
 
 
-def deviation(value: float, others: FloatArray, floor: float) -> Deviation:
-    """Place a value among others, shape (n,), n >= 1; the spread is scaled to that of normal values.
+def measure_deviation(value: float, others: FloatArray, floor: float) -> Deviation:
+    """Measure how far a value is from others, shape (n,), n >= 1; the spread is scaled to that of normal values.
 
-    `floor` is the least spread to divide by, such as the standard error of the value.
+    `floor` is the smallest spread to divide by, such as the standard error of the value.
 
-    >>> deviation(6.0, np.array([1.0, 2.0, 3.0]), 2.0)
+    >>> measure_deviation(6.0, np.array([1.0, 2.0, 3.0]), 2.0)
     Deviation(median=2.0, spread=1.482602218505602, z=2.0)
     """
     median = float(np.median(others))
@@ -59,13 +59,13 @@ def deviation(value: float, others: FloatArray, floor: float) -> Deviation:
     return Deviation(median, spread, distance / scale)
 
 
-def chance_of_none(n_before: int, n_nights: int) -> float:
+def probability_of_none(n_before: int, n_nights: int) -> float:
     """Probability that a night has no query at all, given `n_before` queries in `n_nights` earlier ones.
 
     If all nights are alike, a query is as likely to be of one of them as of any other: (n_nights / (n_nights + 1)) **
     n_before. This is the conditional test of two Poisson counts, Przyborowski and Wilenski, Biometrika 31(3/4), 1940.
 
-    >>> round(chance_of_none(35, 7), 4), chance_of_none(3, 1)
+    >>> round(probability_of_none(35, 7), 4), probability_of_none(3, 1)
     (0.0093, 0.125)
     """
     return (n_nights / (n_nights + 1)) ** n_before
@@ -86,43 +86,44 @@ _KINDS: dict[str, pa.DataType] = {
 SERIES_COLUMNS = {name: "int" if name == "k" else "string" for name in SERIES}
 
 
-def arrow_schema(columns: Mapping[str, str], more: Mapping[str, pa.DataType] = {}) -> pa.Schema:
-    """Schema of columns whose types are named as Spark names them; `more` adds types to `_KINDS`."""
+def build_schema(columns: Mapping[str, str], more: Mapping[str, pa.DataType] = {}) -> pa.Schema:
+    """Build a schema from names of Spark types; `more` adds types to `_KINDS`."""
     return pa.schema([(name, more.get(kind) or _KINDS[kind]) for name, kind in columns.items()])
 
 
-def date_of(day: int) -> date:
-    """Date of a day that is counted from 1970."""
+def day_to_date(day: int) -> date:
+    """Convert days since 1970 to a date."""
     return EPOCH + timedelta(days=int(day))
 
 
-def series_name(series: dict[str, Any]) -> str:
-    """Name a series for a person: `ndcg@10 of run 'bm25', country=DE`; with the baseline if there is one."""
+def format_series(series: dict[str, Any]) -> str:
+    """Format a series for a person: `ndcg@10 of run 'bm25', country=DE`, and the baseline if there is one."""
     against = f" against {series['baseline']!r}" if "baseline" in series else ""
     run = f"run {series['run']!r}{against}, " if series["run"] or against else ""
     return f"{labels.metric(series)} of {run}{labels.segment(series)}"
 
 
-def in_order(
+def sort_nights(
     series: dict[str, Any], nights: Sequence[dict[str, Any]], *, keep: str = "one data set"
 ) -> list[dict[str, Any]]:
-    """Sort the nights of a series by `day`; refuse a night that appears twice: the rows of `keep` should be kept."""
-    ordered = sorted(nights, key=lambda one: int(one["day"]))
-    for one, following in pairwise(ordered):
-        if one["day"] == following["day"]:
+    """Sort the nights of a series by `day`; refuse duplicates, and ask to keep the rows of `keep`."""
+    ordered = sorted(nights, key=lambda night: int(night["day"]))
+    for night, following in pairwise(ordered):
+        if night["day"] == following["day"]:
             raise InputRefusedError(
-                f"{series_name(series)} has two rows for the night {date_of(one['day'])}; keep the rows of {keep}."
+                f"{format_series(series)} has two rows for the night {day_to_date(night['day'])}; keep the rows of "
+                f"{keep}."
             )
     return ordered
 
 
-def series_rules(series: dict[str, Any], nights: Sequence[dict[str, Any]], *, across: bool) -> str | None:
+def combine_series_rules(series: dict[str, Any], nights: Sequence[dict[str, Any]], *, across: bool) -> str | None:
     """Combine the rules of the nights of a series, which must be the same unless `across`."""
-    return combine_rules((night[RULES] for night in nights), series_name(series), across=across)
+    return combine_rules((night[RULES] for night in nights), format_series(series), across=across)
 
 
-def common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
-    """Value of a column that all nights have; None where they differ."""
+def find_common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
+    """Return the value of a column if it is the same on all nights, else None."""
     first = nights[0][column]
     return first if all(night[column] == first for night in nights) else None
 
@@ -151,7 +152,7 @@ TO_PAIR_COLUMNS = {
     **{"before": "date", "before_value": "double"},
     **{"history_days": "array<int>", "history_values": "array<double>"},
 }
-"""Nights that may yet be paired, with their rules, where these are known, and with the nights before, in order."""
+"""Nights to compare query by query, with their rules if known, and the nights before, in order."""
 MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
 """Missing series, with their last night and its queries; `median` is the value of that night."""
 PAIRED_COLUMNS = {
@@ -160,18 +161,18 @@ PAIRED_COLUMNS = {
 }
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _ANY_DAY, BEFORE, BEFORE_PAIRED = "any", "before", "before_paired"
-"""Histories that are not of one weekday: all nights; the night before alone, by its mean or query by query."""
+"""Histories of several weekdays: all nights; only the night before, by its mean or query by query."""
 _NO_SPREAD = {
     BEFORE: "any change counts, as no query differs on either night",
     BEFORE_PAIRED: "any change counts, as all of these changed alike",
 }
 LEVEL = 0.001
-"""Of the test against the night before. A night has many groups, and each is tested."""
+"""Level of the test against the night before: low, because a night has many groups and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
 LATEST_NIGHTS, LATEST_DAYS = 7, 31
-"""A series can only be missing if one of so many latest nights had a value, none of them more days ago."""
+"""A series is missing only if it had a value on one of the latest 7 nights, within 31 days."""
 MISSING_CHANCE = 0.01
-"""A segment without queries is missing if this happens by chance on at most so many nights, as with other flags."""
+"""A segment without queries is missing if at most this share of nights have none by chance."""
 
 
 def flag_nights(
@@ -184,73 +185,76 @@ def flag_nights(
     and k, one row per segment set, `""` for all queries. `table_nights` is a list of days, null for segments: a night
     that lacks the run is reported for all queries alone.
     """
-    schema = arrow_schema(columns)
+    schema = build_schema(columns)
     for batch in batches:
-        rows = [row for series in batch.to_pylist() for row in _series_rows(series, settings)]
+        rows = [row for series in batch.to_pylist() for row in _judge_series(series, settings)]
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 def flag_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Iterator[pa.RecordBatch]:
     """Judge rows of `TO_PAIR_COLUMNS` by their struct `paired`, null without pairs: `FLAG_COLUMNS`."""
-    schema = arrow_schema(FLAG_COLUMNS)
+    schema = build_schema(FLAG_COLUMNS)
     for batch in batches:
         rows = [_judge_by_pairs(row, settings) for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
-    its = row["paired"]
-    if its is None or its["std_error"] is None or not (its["std_error"] or its["difference"]):
-        return row  # queries that did not change say nothing of those that came and went
+    pairs = row["paired"]
+    if pairs is None or pairs["std_error"] is None or not (pairs["std_error"] or pairs["difference"]):
+        return row  # equal pairs say nothing about queries that only one night has
     days, values = row["history_days"], row["history_values"]
     nights = [{"day": day, "value": value} for day, value in zip(days, values, strict=True)]
 
-    def held(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-        return _held(one["value"] - before["value"], its["std_error"], BEFORE_PAIRED, its["df"])
+    def judge(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+        return _judge_difference(night["value"] - before["value"], pairs["std_error"], BEFORE_PAIRED, pairs["df"])
 
-    judged = {"median": row["before_value"], **_held(its["difference"], its["std_error"], BEFORE_PAIRED, its["df"])}
-    nights.append({"day": _day(row["night"]), "value": nights[-1]["value"] + its["difference"]})
-    judged |= _since_a_flag(nights, held, partial(asks_for, settings.direction, row["metric"]))
-    return _explained(row, judged, settings)
+    difference = pairs["difference"]
+    judgment = {"median": row["before_value"]}
+    judgment |= _judge_difference(difference, pairs["std_error"], BEFORE_PAIRED, pairs["df"])
+    nights.append({"day": _to_day(row["night"]), "value": nights[-1]["value"] + difference})
+    judgment |= _find_recovery(nights, judge, partial(is_flagged_side, settings.direction, row["metric"]))
+    return _add_rule(row, judgment, settings)
 
 
-def _series_rows(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
+def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
     keys = {name: series[name] for name in SERIES}
-    nights = in_order(keys, series["nights"])
-    first, last = _day(settings.start), _day(settings.end)
-    there = {one["day"]: one for one in nights}
+    nights = sort_nights(keys, series["nights"])
+    first, last = _to_day(settings.start), _to_day(settings.end)
+    by_day = {night["day"]: night for night in nights}
     run_nights = {row["day"]: row for row in series["run_nights"] or () if not row["segment_by"]}
     with_segments = {row["day"] for row in series["run_nights"] or () if row["segment_by"] == keys["segment_by"]}
     table_nights = sorted(series["table_nights"] or run_nights)
-    for day in sorted({*there, *table_nights}):
+    for day in sorted({*by_day, *table_nights}):
         if (first is not None and day < first) or (last is not None and day > last):
             continue
-        one, before = there.get(day), [other for other in nights if other["day"] < day]
-        judged = None
-        if one is None or one["value"] is None:
-            nights_asked = table_nights
+        night, before = by_day.get(day), [other for other in nights if other["day"] < day]
+        judgment = None
+        if night is None or night["value"] is None:
+            comparable = table_nights
             if keys["segment_by"]:
-                nights_asked = _nights_with_segments(day, run_nights, with_segments)
-            judged = _missing(day, before, nights_asked, in_segment=bool(keys["segment_by"]))
-        if judged is None and one is None:
+                comparable = _find_comparable_nights(day, run_nights, with_segments)
+            judgment = _judge_missing(day, before, comparable, in_segment=bool(keys["segment_by"]))
+        if judgment is None and night is None:
             continue
-        known = one or dict.fromkeys(("config_hash", "value", "std_error"))
-        row = {"night": date_of(day), **keys, **{name: known[name] for name in ("config_hash", "value", "std_error")}}
+        columns = ("config_hash", "value", "std_error")
+        known = night or dict.fromkeys(columns)
+        row = {"night": day_to_date(day), **keys, **{column: known[column] for column in columns}}
         row[RULES] = known.get(RULES) or None
-        is_flagged = partial(asks_for, settings.direction, keys["metric"])
-        yield _explained(row, judged or _judged(known, before, settings, is_flagged), settings)
+        is_flagged = partial(is_flagged_side, settings.direction, keys["metric"])
+        yield _add_rule(row, judgment or _judge_night(known, before, settings, is_flagged), settings)
 
 
-def _explained(row: dict[str, Any], judged: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
-    """A judged night and its rule in words; a value on a side that is not asked for is no flag."""
-    row = row | judged
+def _add_rule(row: dict[str, Any], judgment: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
+    """Return a judged night with its rule in words. A value on a side that is not requested is not flagged."""
+    row = row | judgment
     row["side"] = row["status"]
-    if row["status"] in (LOW, HIGH) and not asks_for(settings.direction, row["metric"], row["status"]):
+    if row["status"] in (LOW, HIGH) and not is_flagged_side(settings.direction, row["metric"], row["status"]):
         row["status"] = OTHER_DIRECTION
-    return row | {"rule": _rule(row, settings)}
+    return row | {"rule": _format_rule(row, settings)}
 
 
-def _nights_with_segments(
+def _find_comparable_nights(
     day: int, run_nights: Mapping[int, Mapping[str, Any]], with_segments: Collection[int]
 ) -> list[int]:
     """Return the nights of a run that were evaluated like `day`, for a segment set that both were asked for.
@@ -269,140 +273,144 @@ def _nights_with_segments(
     )
 
 
-def _missing(
+def _judge_missing(
     day: int, before: Sequence[dict[str, Any]], nights: Sequence[int], *, in_segment: bool
 ) -> dict[str, Any] | None:
     """Judge a night without a value by what the latest nights had; None where a missing value is nothing unusual."""
     latest = [night for night in nights if day - LATEST_DAYS <= night < day][-LATEST_NIGHTS:]
-    its = [one for one in before if one["day"] in latest and one["value"] is not None]
-    if not its:
+    with_values = [night for night in before if night["day"] in latest and night["value"] is not None]
+    if not with_values:
         return None
-    if in_segment and chance_of_none(sum(int(one["n_queries"] or 0) for one in its), len(latest)) > MISSING_CHANCE:
+    n_queries = sum(int(night["n_queries"] or 0) for night in with_values)
+    if in_segment and probability_of_none(n_queries, len(latest)) > MISSING_CHANCE:
         return None
-    last = its[-1]
+    last = with_values[-1]
     return {
         "status": MISSING,
         "median": last["value"],
         "n_nights": len(latest),
         "weekday": _ANY_DAY,
-        "last_night": date_of(last["day"]),
+        "last_night": day_to_date(last["day"]),
         "last_queries": None if last["n_queries"] is None else int(last["n_queries"]),
     }
 
 
-def _day(night: date | None) -> int | None:
+def _to_day(night: date | None) -> int | None:
     return None if night is None else (night - EPOCH).days
 
 
-def _judged(
-    one: dict[str, Any],
+def _judge_night(
+    night: dict[str, Any],
     before: Sequence[dict[str, Any]],
     settings: FlagSettings,
     is_flagged: Callable[[str], bool],
 ) -> dict[str, Any]:
-    if one["value"] is None:
+    """Judge a night by its weekday, by all earlier nights, or by the night before, whichever has enough nights."""
+    if night["value"] is None:
         return {"status": NO_VALUE}
-    earliest = -math.inf if settings.lookback is None else one["day"] - settings.lookback
+    earliest = -math.inf if settings.lookback is None else night["day"] - settings.lookback
     recent = [other for other in before if other["value"] is not None and other["day"] >= earliest]
-    usable = [other for other in recent if _is_history(other, one)]
-    alike = [other for other in usable if (one["day"] - other["day"]) % 7 == 0]
-    weekday = _WEEKDAYS[date_of(one["day"]).weekday()]
-    if len(alike) < settings.limits[0][0]:
-        if len(usable) < settings.fewest_any_day:
-            short = {"status": SHORT, "n_nights": len(usable), "weekday": _ANY_DAY}
-            return short | (_against_before(one, usable, is_flagged) if usable else {})
-        alike, weekday = usable, _ANY_DAY
-    limit = [size for nights, size in settings.limits if nights <= len(alike)][-1:] or [settings.limits[0][1]]
-    history = np.array([other["value"] for other in alike], dtype=np.float64)
-    found = deviation(one["value"], history, one["std_error"] or 0.0)
-    far = abs(found.z) > limit[0]
+    comparable = [other for other in recent if _is_history(other, night)]
+    history = [other for other in comparable if (night["day"] - other["day"]) % 7 == 0]
+    weekday = _WEEKDAYS[day_to_date(night["day"]).weekday()]
+    if len(history) < settings.limits[0][0]:
+        if len(comparable) < settings.fewest_any_day:
+            short = {"status": SHORT, "n_nights": len(comparable), "weekday": _ANY_DAY}
+            return short | (_judge_by_night_before(night, comparable, is_flagged) if comparable else {})
+        history, weekday = comparable, _ANY_DAY
+    limits = [limit for n_nights, limit in settings.limits if n_nights <= len(history)]
+    limit = limits[-1] if limits else settings.limits[0][1]
+    values = np.array([other["value"] for other in history], dtype=np.float64)
+    deviation = measure_deviation(night["value"], values, night["std_error"] or 0.0)
     return {
-        "status": (LOW if found.z < 0 else HIGH) if far else USUAL,
-        "median": found.median,
-        "spread": found.spread,
-        "z": found.z if math.isfinite(found.z) else None,
-        "n_nights": len(alike),
+        "status": USUAL if abs(deviation.z) <= limit else LOW if deviation.z < 0 else HIGH,
+        "median": deviation.median,
+        "spread": deviation.spread,
+        "z": deviation.z if math.isfinite(deviation.z) else None,
+        "n_nights": len(history),
         "weekday": weekday,
-        "limit": limit[0],
+        "limit": limit,
     }
 
 
-def _is_history(other: dict[str, Any], one: dict[str, Any]) -> bool:
-    same = have_same_rules(other[RULES], one[RULES])
-    return bool(other["config_hash"] == one["config_hash"]) if same is None else same
+def _is_history(other: dict[str, Any], night: dict[str, Any]) -> bool:
+    same = have_same_rules(other[RULES], night[RULES])
+    return bool(other["config_hash"] == night["config_hash"]) if same is None else same
 
 
-def _against_before(
-    one: dict[str, Any], nights: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
+def _judge_by_night_before(
+    night: dict[str, Any], earlier: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
 ) -> dict[str, Any]:
-    """Name the night before, and hold a night against it by the errors of both where these are known."""
-    before = nights[-1]
-    named = {"before": date_of(before["day"]), "before_value": before["value"]}
-    named |= {"history_days": [night["day"] for night in nights]}
-    named |= {"history_values": [night["value"] for night in nights]}
-    judged = _by_errors(one, before)
-    if judged is None:
-        return named
-    since = _since_a_flag([*nights, one], _by_errors, is_flagged)
-    return {**named, "median": before["value"], **judged, **since}
+    """Name the night before, and compare a night with it if the errors of both are known."""
+    before = earlier[-1]
+    history = {"before": day_to_date(before["day"]), "before_value": before["value"]}
+    history |= {"history_days": [other["day"] for other in earlier]}
+    history |= {"history_values": [other["value"] for other in earlier]}
+    judgment = _judge_by_errors(night, before)
+    if judgment is None:
+        return history
+    recovery = _find_recovery([*earlier, night], _judge_by_errors, is_flagged)
+    return {**history, "median": before["value"], **judgment, **recovery}
 
 
-def _by_errors(one: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
-    """Hold a night against an earlier one by the errors of both; None where one is not known."""
-    if one["std_error"] is None or before["std_error"] is None:
+def _judge_by_errors(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
+    """Compare a night with an earlier one by the errors of both; None if one is unknown."""
+    if night["std_error"] is None or before["std_error"] is None:
         return None
-    return _held(one["value"] - before["value"], math.hypot(one["std_error"], before["std_error"]), BEFORE)
+    error = math.hypot(night["std_error"], before["std_error"])
+    return _judge_difference(night["value"] - before["value"], error, BEFORE)
 
 
-def _since_a_flag(
+def _find_recovery(
     nights: Sequence[dict[str, Any]],
-    held: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None],
+    judge: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None],
     is_flagged: Callable[[str], bool],
 ) -> dict[str, Any]:
-    """Find out whether the last of nights is again what it was before one that was flagged; empty if it is not.
+    """Return the status `recovered` and the flag if the last night is as before a flagged one, else an empty dict.
 
-    `nights` are in their order; `held` compares two of them.
+    `nights` are sorted; `judge` compares two of them.
     """
-    flagged: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
-    found: dict[str, Any] = {}
-    for before, one in pairwise(nights):
-        found = {}
-        status = _status_of(held(one, before))
+    flags: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+    recovery: dict[str, Any] = {}
+    for before, night in pairwise(nights):
+        recovery = {}
+        status = _get_status(judge(night, before))
         opposite = {LOW: HIGH, HIGH: LOW}.get(status)
-        at = next((at for at in reversed(range(len(flagged))) if flagged[at][0] == opposite), None)
-        if at is not None and _status_of(held(one, flagged[at][1])) == SHORT:
-            found = {"status": RECOVERED, "flag": flagged[at][1:]}
-            del flagged[at:]
+        position = next((i for i in reversed(range(len(flags))) if flags[i][0] == opposite), None)
+        if position is not None and _get_status(judge(night, flags[position][1])) == SHORT:
+            recovery = {"status": RECOVERED, "flag": flags[position][1:]}
+            del flags[position:]
         elif opposite is not None and is_flagged(status):
-            flagged.append((status, before, one))
-    return found
+            flags.append((status, before, night))
+    return recovery
 
 
-def _status_of(judged: dict[str, Any] | None) -> str:
-    return SHORT if judged is None else str(judged["status"])
+def _get_status(judgment: dict[str, Any] | None) -> str:
+    return SHORT if judgment is None else str(judgment["status"])
 
 
-def _held(difference: float, error: float, how: str, df: float | None = None) -> dict[str, Any]:
-    """Judge a difference from the night before by its error; `df` are the degrees of freedom of an error of pairs."""
+def _judge_difference(difference: float, error: float, history: str, df: float | None = None) -> dict[str, Any]:
+    """Judge a difference from the night before by its error; `df`: degrees of freedom if the queries are paired."""
     limit = _NORMAL_LIMIT if df is None else t_quantile(1 - LEVEL / 2, df)
     z = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
     status = SHORT if abs(z) <= limit else LOW if z < 0 else HIGH
-    return {"status": status, "spread": error, "z": z if math.isfinite(z) else None, "limit": limit, "weekday": how}
+    z_or_none = z if math.isfinite(z) else None
+    return {"status": status, "spread": error, "z": z_or_none, "limit": limit, "weekday": history}
 
 
-def is_of_the_night_before(row: Mapping[str, Any]) -> bool:
+def is_against_night_before(row: Mapping[str, Any]) -> bool:
     return row.get("weekday") in (BEFORE, BEFORE_PAIRED)
 
 
-def unit_of(row: Mapping[str, Any]) -> str:
+def name_unit(row: Mapping[str, Any]) -> str:
     """Name the unit of z: spreads of the history, or standard errors where these are larger."""
-    by_error = is_of_the_night_before(row) or (row.get("std_error") or 0.0) > (row.get("spread") or 0.0)
+    by_error = is_against_night_before(row) or (row.get("std_error") or 0.0) > (row.get("spread") or 0.0)
     return "standard errors" if by_error else "spreads"
 
 
-def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
-    """Explain in words what was compared with what."""
-    name = series_name(row)
+def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
+    """Format what was compared with what."""
+    name = format_series(row)
     if row["status"] == MISSING:
         n = row["last_queries"]
         over = "" if n is None else f" over {n:,} {'query' if n == 1 else 'queries'}"
@@ -412,19 +420,19 @@ def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
     short += f" by history, {settings.fewest_any_day} are needed"
     if "flag" in row:
-        left, since = row["flag"]
+        before, flagged = row["flag"]
         return (
-            f"{name} is {row['value']:.6f} on {row['night']}, again as on {date_of(left['day'])} "
-            f"({left['value']:.6f}), before it was flagged on {date_of(since['day'])}; {short}"
+            f"{name} is {row['value']:.6f} on {row['night']}, again as on {day_to_date(before['day'])} "
+            f"({before['value']:.6f}), before it was flagged on {day_to_date(flagged['day'])}; {short}"
         )
-    if is_of_the_night_before(row):
+    if is_against_night_before(row):
         scale = f"{row['spread']:.6f}; limit {row['limit']:.2f}, level {LEVEL:g}"
         distance = (
-            _NO_SPREAD[row["weekday"]] if row["z"] is None else f"{abs(row['z']):.2f} {unit_of(row)} of {scale}"
+            _NO_SPREAD[row["weekday"]] if row["z"] is None else f"{abs(row['z']):.2f} {name_unit(row)} of {scale}"
         )
         return (
             f"{name} is {row['value']:.6f} on {row['night']} and was {row['median']:.6f} on the night before, "
-            f"{row['before']}{_pairs(row)} ({distance}){_judgment(row)}; {short}"
+            f"{row['before']}{_format_pairs(row)} ({distance}){_format_judgment(row)}; {short}"
         )
     if row["status"] == SHORT:
         return f"{name}: {short}"
@@ -434,33 +442,33 @@ def _rule(row: dict[str, Any], settings: FlagSettings) -> str:
     distance = (
         "any change counts, as these are equal"
         if row["z"] is None
-        else f"{abs(row['z']):.2f} {unit_of(row)} of {scale:.6f}"
+        else f"{abs(row['z']):.2f} {name_unit(row)} of {scale:.6f}"
     )
     return (
         f"{name} is {row['value']:.6f} on {row['night']}, {side} the median {row['median']:.6f} of {row['n_nights']} "
-        f"earlier {days} ({distance}; limit {row['limit']:g}){_judgment(row)}"
+        f"earlier {days} ({distance}; limit {row['limit']:g}){_format_judgment(row)}"
     )
 
 
-def _judgment(row: dict[str, Any]) -> str:
-    """Add to a flag whether it is better or worse than usual, where either is, and why it is none."""
+def _format_judgment(row: dict[str, Any]) -> str:
+    """Format whether a value beyond the limit is better or worse than usual, and why it is not flagged."""
     if row["side"] not in (LOW, HIGH):
         return ""
     is_high = row["side"] == HIGH
     text = f"; {'higher' if is_high else 'lower'} is {judge_change(row['metric'], 1 if is_high else -1)}"
     known = direction_of(row["metric"]) is not None
-    reason = "; the direction does not ask for it" if row["status"] == OTHER_DIRECTION else ""
+    reason = "; not flagged, because of the direction" if row["status"] == OTHER_DIRECTION else ""
     return (text if known else "") + reason
 
 
-def _pairs(row: dict[str, Any]) -> str:
-    """Count the queries of paired nights, their change, and the queries that were left out."""
+def _format_pairs(row: dict[str, Any]) -> str:
+    """Format how many queries both nights have, their change, and how many were left out."""
     if row["weekday"] != BEFORE_PAIRED:
         return ""
-    its = row["paired"]
+    pairs = row["paired"]
     return (
-        f"; the {its['n_queries']:,} queries of both nights changed by {its['difference']:+.6f}, without "
-        f"{its['n_only_run']:,} that only {row['night']} has and {its['n_only_baseline']:,} that only "
+        f"; the {pairs['n_queries']:,} queries of both nights changed by {pairs['difference']:+.6f}, without "
+        f"{pairs['n_only_run']:,} that only {row['night']} has and {pairs['n_only_baseline']:,} that only "
         f"{row['before']} has"
     )
 
@@ -474,18 +482,18 @@ PERIOD = ("period", "period_start", "period_end")
 _FIRST = ("run", "baseline", *SERIES[1:])
 PERIOD_SCHEMA = pa.schema(
     [
-        *arrow_schema({"period": "string", "period_start": "date", "period_end": "date"}),
+        *build_schema({"period": "string", "period_start": "date", "period_end": "date"}),
         *(finishing.RESULT_SCHEMA.field(name) for name in _FIRST),
-        *arrow_schema({"n_days": "bigint", "missing_days": "array<date>"}),
-        *arrow_schema(dict.fromkeys(("convention", "config_hash", "independence"), "string")),
-        *(one for one in finishing.RESULT_SCHEMA if one.name not in (*_FIRST, "replicates")),
+        *build_schema({"n_days": "bigint", "missing_days": "array<date>"}),
+        *build_schema(dict.fromkeys(("convention", "config_hash", "independence"), "string")),
+        *(field for field in finishing.RESULT_SCHEMA if field.name not in (*_FIRST, "replicates")),
     ]
 )
 
 
 @dataclass(slots=True)
-class Night:
-    """A stored row: plain columns, sums, and draws and flips with how many there are of each; None if not stored."""
+class StoredNight:
+    """A stored night: its plain columns, sums, and draws and flips, each with their number; None if not stored."""
 
     row: dict[str, Any]
     state: IntArray
@@ -508,15 +516,15 @@ class Night:
 
 
 @dataclass(slots=True)
-class Period:
-    """The nights of a period that have come so far, and their sums."""
+class PeriodSums:
+    """The nights of a period that were read so far, and their sums."""
 
     nights: list[dict[str, Any]] = field(default_factory=list)
     sums: summing.Totals = field(default_factory=summing.Totals)
     lengths: list[tuple[int, ...] | None] = field(default_factory=list)
     days: list[tuple[float, ...]] = field(default_factory=list)
 
-    def add(self, night: Night) -> None:
+    def add(self, night: StoredNight) -> None:
         self.nights.append(night.row)
         low, high = night.ends
         base = summing.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
@@ -524,89 +532,88 @@ class Period:
         if night.row["n_queries"]:
             sums = kernels.SUMS.fractions(night.state, "w", "wx", "wy", "delta")
             self.days.append(tuple(map(float, sums.values())))
-        found = night.replicates
-        self.lengths.append(None if found is None else tuple(length for length, _ in found))
-        if found is not None and self.lengths[-1] == next(filter(None, self.lengths)):  # others cannot be added
-            for held, (_, its) in zip((self.sums.drawn, self.sums.flipped), found, strict=True):
-                add_limbs(held, its)
+        replicates = night.replicates
+        self.lengths.append(None if replicates is None else tuple(length for length, _ in replicates))
+        if replicates is not None and self.lengths[-1] == next(filter(None, self.lengths)):  # others cannot be added
+            for total, (_, limbs) in zip((self.sums.drawn, self.sums.flipped), replicates, strict=True):
+                add_limbs(total, limbs)
 
 
 def roll_up_nights(batches: Iterator[pa.RecordBatch], settings: RollUpSettings) -> Iterator[pa.RecordBatch]:
     """Add up nights, sorted by series and night, to `PERIOD_SCHEMA`; the columns of families are filled in later."""
-    periods = _finished(_nights(batches), settings)
+    periods = _sum_periods(_read_nights(batches), settings)
     while rows := list(islice(periods, finishing.RESULTS_PER_BATCH)):
         yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
 
 
-def _nights(batches: Iterator[pa.RecordBatch]) -> Iterator[Night]:
+def _read_nights(batches: Iterator[pa.RecordBatch]) -> Iterator[StoredNight]:
     for batch in batches:
         plain = [name for name in batch.schema.names if name not in ("state", "replicates")]
         states = int_values(batch.column("state").flatten()).reshape(batch.num_rows, -1)
         column = batch.column("replicates") if "replicates" in batch.schema.names else None
         stored = np.zeros(0, dtype=np.int64) if column is None else int_values(column.flatten())
         offsets = np.zeros(batch.num_rows + 1, dtype=np.int64) if column is None else list_offsets(column)
-        for at, row in enumerate(batch.select(plain).to_pylist()):
-            numbers = stored[offsets[at] : offsets[at + 1]]
-            yield Night(row, states[at], summing.unpack_replicates(numbers) if len(numbers) else None)
+        for i, row in enumerate(batch.select(plain).to_pylist()):
+            numbers = stored[offsets[i] : offsets[i + 1]]
+            yield StoredNight(row, states[i], summing.unpack_replicates(numbers) if len(numbers) else None)
 
 
-def _finished(nights: Iterator[Night], settings: RollUpSettings) -> Iterator[dict[str, Any]]:
-    """Rows of periods, each as soon as its nights are over."""
-    for _, its in groupby(nights, key=lambda night: tuple(night.row[name] for name in SERIES_OF_PAIRS)):
-        held: dict[tuple[Any, ...], Period] = {}
-        for night in its:
-            over = [key for key in held if key[-1] < night.row["night"]]
-            yield from (_row(key, held.pop(key), settings) for key in over)
-            for one in night.row["held"]:
-                held.setdefault(tuple(one[name] for name in PERIOD), Period()).add(night)
-        yield from (_row(key, one, settings) for key, one in held.items())
+def _sum_periods(nights: Iterator[StoredNight], settings: RollUpSettings) -> Iterator[dict[str, Any]]:
+    """Yield the rows of periods, each as soon as its last night was read."""
+    for _, series in groupby(nights, key=lambda night: tuple(night.row[name] for name in SERIES_OF_PAIRS)):
+        open_periods: dict[tuple[Any, ...], PeriodSums] = {}
+        for night in series:
+            complete = [key for key in open_periods if key[-1] < night.row["night"]]
+            yield from (_build_period_row(key, open_periods.pop(key), settings) for key in complete)
+            for period in night.row["periods"]:
+                open_periods.setdefault(tuple(period[name] for name in PERIOD), PeriodSums()).add(night)
+        yield from (_build_period_row(key, sums, settings) for key, sums in open_periods.items())
 
 
-def _row(key: tuple[Any, ...], period: Period, settings: RollUpSettings) -> dict[str, Any]:
+def _build_period_row(key: tuple[Any, ...], period: PeriodSums, settings: RollUpSettings) -> dict[str, Any]:
     """Compute a row of a period. The columns that need its family of tests are added later."""
     first = period.nights[0]
     series = {name: first[name] for name in SERIES_OF_PAIRS}
-    _check(series, period.nights)
+    _check_nights(series, period.nights)
     can_draw = all(lengths is not None and lengths[0] > 0 for lengths in period.lengths)
     independence = settings.independence or ("query" if can_draw else "query_day")
     if independence == "query":
         _require_replicates(series, period)
     _, start, end = key
     last = min(end, first["as_of"])
-    known = {one["night"] for one in period.nights}
+    nights = {night["night"] for night in period.nights}
     days = [start + timedelta(days=ahead) for ahead in range((last - start).days + 1)]
     row = dict(zip(PERIOD, key, strict=True)) | series
     row |= {name: first[name] for name in CHOICES}
-    row |= {name: common_value(period.nights, name) for name in ("convention", "config_hash")}
-    row[RULES] = series_rules(series, period.nights, across=settings.across_rules)
-    row[labels.ASKED] = min(filter(None, (one.get(labels.ASKED) for one in period.nights)), default=None)
-    row |= {"n_days": len(known), "missing_days": [day for day in days if day not in known]}
+    row |= {name: find_common_value(period.nights, name) for name in ("convention", "config_hash")}
+    row[RULES] = combine_series_rules(series, period.nights, across=settings.across_rules)
+    row[labels.ASKED] = min(filter(None, (night.get(labels.ASKED) for night in period.nights)), default=None)
+    row |= {"n_days": len(nights), "missing_days": [day for day in days if day not in nights]}
     row |= {"independence": independence, "state": period.sums.base.state.tolist(), "n_replicates": 0}
-    row |= _ESTIMATES[independence](period, _as_comparison(settings))
-    empty = all(finishing.ONE_SIDE_EMPTY in (one["note"] or "").split(",") for one in period.nights)
-    return finishing.settle_untested(
-        row, is_companion=any(one["verdict"] is None for one in period.nights), one_side_empty=empty
-    )
+    row |= _ESTIMATES[independence](period, _create_comparison_settings(settings))
+    is_empty = all(finishing.ONE_SIDE_EMPTY in (night["note"] or "").split(",") for night in period.nights)
+    is_companion = any(night["verdict"] is None for night in period.nights)
+    return finishing.settle_untested(row, is_companion=is_companion, one_side_empty=is_empty)
 
 
-def _check(series: dict[str, Any], nights: list[dict[str, Any]]) -> None:
-    """Refuse a night that appears twice, and nights that were not all compared in the same way."""
-    dated = [{**one, "day": (one["night"] - EPOCH).days} for one in nights]
-    in_order(series, dated, keep="one data set and slice")
-    for column, (one, following) in product(CHOICES, pairwise(nights)):
-        if one[column] != following[column]:
+def _check_nights(series: dict[str, Any], nights: list[dict[str, Any]]) -> None:
+    """Refuse duplicate nights, and nights that were not all compared in the same way."""
+    with_days = [{**night, "day": (night["night"] - EPOCH).days} for night in nights]
+    sort_nights(series, with_days, keep="one data set and slice")
+    for column, (night, following) in product(CHOICES, pairwise(nights)):
+        if night[column] != following[column]:
             raise InputRefusedError(
-                f"{series_name(series)} was computed in two ways: {column} {one[column]} on {one['night']}, "
+                f"{format_series(series)} was computed in two ways: {column} {night[column]} on {night['night']}, "
                 f"{following[column]} on {following['night']}; keep the rows of one {column}."
             )
 
 
-def _require_replicates(series: dict[str, Any], period: Period) -> None:
+def _require_replicates(series: dict[str, Any], period: PeriodSums) -> None:
     first: tuple[int, ...] = ()
     for night, lengths in zip(period.nights, period.lengths, strict=True):
         if lengths is None or not lengths[0]:
             raise InputRefusedError(
-                f"{series_name(series)} has no replicates for the night {night['night']}, which "
+                f"{format_series(series)} has no replicates for the night {night['night']}, which "
                 f"{option('independence', 'query')} needs; comparisons with {option('keep_replicates', 'True')} "
                 "have them, query_day and day do without."
             )
@@ -614,14 +621,14 @@ def _require_replicates(series: dict[str, Any], period: Period) -> None:
         if lengths != first:
             draws, flips = first
             raise InputRefusedError(
-                f"{series_name(series)} has replicates of different number: {draws} draws and {flips} flips on "
+                f"{format_series(series)} has replicates of different number: {draws} draws and {flips} flips on "
                 f"{period.nights[0]['night']}, {lengths[0]} and {lengths[1]} on {night['night']}; compare these "
                 f"nights again with the same numbers, or choose {option('independence', 'query_day')} or day."
             )
 
 
-def _as_comparison(settings: RollUpSettings) -> ComparisonSettings:
-    """Choices by which one period is estimated; the names in it stand for any."""
+def _create_comparison_settings(settings: RollUpSettings) -> ComparisonSettings:
+    """Create the settings by which a period is estimated; the names of runs in them have no meaning."""
     return ComparisonSettings(
         runs=("baseline", "run"),
         baseline="baseline",
@@ -633,32 +640,32 @@ def _as_comparison(settings: RollUpSettings) -> ComparisonSettings:
     )
 
 
-def _by_query_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
-    """Every query of every night is independent; nothing is known of clusters that come back."""
+def _estimate_by_query_day(period: PeriodSums, settings: ComparisonSettings) -> dict[str, Any]:
+    """Estimate with every query of every night independent. Clusters of different nights cannot be matched."""
     if period.nights[0]["cluster_by"]:
-        row, _ = _means(period, settings)
+        row, _ = _compute_means(period, settings)
         row["note"] = ",".join([*filter(None, [row["note"]]), "clusters_not_added"])
         return row
     return finishing.compute_estimates(period.sums, settings)
 
 
-def _by_day(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
-    """Nights are the clusters."""
+def _estimate_by_day(period: PeriodSums, settings: ComparisonSettings) -> dict[str, Any]:
+    """Estimate with nights as the clusters."""
     base = period.sums.base
-    a, x, y, d = np.array(period.days, dtype=np.float64).reshape(-1, 4).T
-    squares = kernels.SQUARES.states(kernels.cluster_squares(a, x, y), 1, np.sum)[0]
+    weights, x, y, differences = np.array(period.days, dtype=np.float64).reshape(-1, 4).T
+    squares = kernels.SQUARES.states(kernels.cluster_squares(weights, x, y), 1, np.sum)[0]
     counts = base.counts.copy()
-    counts[-1] = len(a)
-    few = d[d != 0].tolist()
+    counts[-1] = len(weights)
+    nonzero = differences[differences != 0].tolist()
     clustered = summing.Base(
-        counts, base.state, squares, base.low, base.high, few if len(few) <= MAX_EXACT_UNITS else None
+        counts, base.state, squares, base.low, base.high, nonzero if len(nonzero) <= MAX_EXACT_UNITS else None
     )
     return finishing.compute_estimates(summing.Totals(clustered), replace(settings, cluster="night"))
 
 
-def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
-    """Queries are independent of each other, whatever they do from night to night."""
-    row, sums = _means(period, settings)
+def _estimate_by_query(period: PeriodSums, settings: ComparisonSettings) -> dict[str, Any]:
+    """Estimate with independent queries, however each varies from night to night."""
+    row, sums = _compute_means(period, settings)
     assert period.lengths[0] is not None
     n_replicates, n_flips = period.lengths[0]
     n, base, difference = row["n_queries"], period.sums.base, row["difference"]
@@ -673,7 +680,7 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
         return row | {"std_error": 0.0, "ci_low": difference, "ci_high": difference}
     means, _ = replicate_values(DRAWN.named(period.sums.drawn), difference, n_replicates)
     std_error = float(np.std(means, ddof=1)) if len(means) > 1 else 0.0
-    if not std_error:  # one query, on several nights: nothing is known of others
+    if not std_error:  # one query on several nights says nothing about others
         return row
     row |= {
         "std_error": std_error,
@@ -685,18 +692,18 @@ def _by_query(period: Period, settings: ComparisonSettings) -> dict[str, Any]:
     return row
 
 
-def _means(period: Period, settings: ComparisonSettings) -> tuple[dict[str, Any], dict[str, Fraction]]:
-    """Counts and means without errors, and the sums that they are from."""
+def _compute_means(period: PeriodSums, settings: ComparisonSettings) -> tuple[dict[str, Any], dict[str, Fraction]]:
+    """Compute counts and means without errors, and return them with their sums."""
     base = period.sums.base
-    sums, nothing = kernels.SUMS.fractions(base.state), Fraction(0)
-    found = kernels.estimate_difference(sums, kernels.Squares(1, *[nothing] * 6), alpha=settings.alpha)
+    sums, zero = kernels.SUMS.fractions(base.state), Fraction(0)
+    estimate = kernels.estimate_difference(sums, kernels.Squares(1, *[zero] * 6), alpha=settings.alpha)
     row = dict(zip(summing.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
-    row |= {name: getattr(found, name) for name in kernels.PairedEstimate.__dataclass_fields__}
+    row |= {name: getattr(estimate, name) for name in kernels.PairedEstimate.__dataclass_fields__}
     row["note"] = ",".join(finishing.list_notes(row, no_spread=finishing.has_no_spread(base)))
     return row, sums
 
 
-_ESTIMATES = {"query_day": _by_query_day, "query": _by_query, "day": _by_day}
+_ESTIMATES = {"query_day": _estimate_by_query_day, "query": _estimate_by_query, "day": _estimate_by_day}
 
 
 def decide_families(batches: Iterator[pa.RecordBatch], settings: RollUpSettings) -> Iterator[pa.RecordBatch]:
@@ -709,8 +716,8 @@ def decide_families(batches: Iterator[pa.RecordBatch], settings: RollUpSettings)
         families = int_values(rows.column(FAMILY))
         starts = [0, *(np.flatnonzero(families[1:] != families[:-1]) + 1).tolist(), rows.num_rows]
         for start, end in pairwise(starts):
-            its = rows.slice(start, end - start)
-            columns = [its.column(name).to_pylist() for name in ("independence", "p_sign_flip", "p_value")]
+            family = rows.slice(start, end - start)
+            columns = [family.column(name).to_pylist() for name in ("independence", "p_sign_flip", "p_value")]
             p_values = [flips if by == "query" else p for by, flips, p in zip(*columns, strict=True)]
-            for batch in finishing.apply_holm([its], p_values, alpha=settings.alpha, margin=settings.margin):
+            for batch in finishing.apply_holm([family], p_values, alpha=settings.alpha, margin=settings.margin):
                 yield batch.select(PERIOD_SCHEMA.names).cast(PERIOD_SCHEMA)

@@ -20,8 +20,8 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.rules import RULES, find_differing_rules, format_difference, read_rules
 from ndcg_spark.history import tasks as night_flags
-from ndcg_spark.history.frames import missing_series
-from ndcg_spark.history.settings import days_between, missing_nights
+from ndcg_spark.history.frames import find_missing_series
+from ndcg_spark.history.settings import median_gap, missing_nights
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import contents
 from ndcg_spark.reports import wording as w
@@ -122,8 +122,8 @@ def _flag_text(row: Row) -> str:
     """Explain why a night was flagged, as far as the table does."""
     z, limit = row.get("z"), row.get("limit")
     parts = [plain(row["status"])] if row.get("status") else []
-    usual = "the night before" if night_flags.is_of_the_night_before(row) else "the usual value"
-    parts += [] if z is None else [f"{w.signed(z, 1)} {night_flags.unit_of(row)} from {usual}"]
+    usual = "the night before" if night_flags.is_against_night_before(row) else "the usual value"
+    parts += [] if z is None else [f"{w.signed(z, 1)} {night_flags.name_unit(row)} from {usual}"]
     parts += [] if z is None or limit is None else [f"limit {w.number(limit, 1)}"]
     parts += [plain(row["note"])] if row.get("note") else []
     return ", ".join(parts) or "unlike the nights before"
@@ -165,7 +165,7 @@ class Trend(Section):
 
     @property
     def nights_apart(self) -> int:
-        return days_between(self.days)
+        return median_gap(self.days)
 
     @property
     def missing(self) -> list[date]:
@@ -213,7 +213,7 @@ class Missing:
         if scope.run_date is None:
             return cls()
         most, here, is_run = scope.limits.segments, scope.of_runs(), F.col("segment_by") == ""
-        series = missing_series(table.where(scope.of_dataset() & scope.of_metric()), scope.run_date)
+        series = find_missing_series(table.where(scope.of_dataset() & scope.of_metric()), scope.run_date)
         other = is_run & ~here & (F.col("run").isin(*runs) if runs else F.lit(True))
         kept = series.where(other | (~is_run & here))
         order = (is_run.desc(), F.desc_nulls_last("last_queries"), "run", "segment_by", "segment")

@@ -36,7 +36,7 @@ FEWEST_QUERIES = 5
 DAYS_OF_NEWS = 14
 """Missing nights are told for so many days."""
 _AGAIN = "A night that is run again replaces its rows."
-_REFUSE = "max-reject-fraction refuses nights with many bad rows."
+_REFUSE = "mean-ndcg can refuse nights with many bad rows."
 _LOOK = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
 ARROWS = {"up": "▲", "down": "▼"}
 

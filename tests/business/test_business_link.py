@@ -196,7 +196,7 @@ def test_bad_tables_are_refused(spark):
          ["clicks must be a whole number of at least 0", "got -1", "run_date=2026-01-01"]),
         (metrics, [*clicks, click_rows([5])[0] | {"conversions": None}], ["conversions", "got null"]),
         (metrics, [*clicks, click_rows([5])[0] | {"run_date": None}],
-         ["the clicks has a row whose run_date is no date: null"]),
+         ["the clicks has a row whose run_date is not a date: null"]),
         ([*metrics, *metric_rows([0.5], dataset="other")], clicks, [twice]),
     ]:  # fmt: skip
         frames = spark.createDataFrame(rows, METRIC_COLUMNS), spark.createDataFrame(counts, CLICK_COLUMNS)

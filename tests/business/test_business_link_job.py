@@ -97,7 +97,7 @@ def test_refusals_write_nothing(metrics, clicks, folder, tmp_path):
     assert_refused(link("--input", metrics, "--clicks", bad, *output), "got -3 at run_date=2026-01-04", "Nothing was")
     lines = (folder / "clicks.csv").read_text().splitlines()
     (folder / "long.csv").write_text("\n".join([*lines, lines[1] + ",7"]) + "\n")
-    assert_refused(link("--input", metrics, "--clicks", folder / "long.csv", *output), "is no date", "Nothing was")
+    assert_refused(link("--input", metrics, "--clicks", folder / "long.csv", *output), "is not a date", "Nothing was")
     late = written(folder / "late.parquet", click_rows(CLICKS, run_date=night(30)))
     assert_refused(link("--input", metrics, "--clicks", late, *output), "no night of a segment is in both tables")
     two = written(folder / "two.parquet", [*metric_rows(NDCG), *metric_rows(NDCG, dataset="app")])

@@ -17,7 +17,7 @@ from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
 from ndcg_spark.core.columns import format_utc, mark_text_table, time_column
-from ndcg_spark.history.frames import HELD, NIGHT, nights_to_add
+from ndcg_spark.history.frames import NIGHT, PERIODS_OF_NIGHT, select_nights
 from ndcg_spark.history.settings import RollUpSettings
 from ndcg_spark.judgments.frames import judge_events
 from ndcg_spark.judgments.settings import EventSettings
@@ -223,5 +223,5 @@ def test_the_periods_that_hold_a_night(spark, nights):
             ("month", first, night.replace(day=monthrange(night.year, night.month)[1])),
             *(("rolling_7", night + (ahead - 6) * day, night + ahead * day) for ahead in range(7)),
         }
-    found = nights_to_add(rows, [], settings).collect()
-    assert {row[NIGHT]: {tuple(one) for one in row[HELD]} for row in found} == expected
+    found = select_nights(rows, [], settings).collect()
+    assert {row[NIGHT]: {tuple(one) for one in row[PERIODS_OF_NIGHT]} for row in found} == expected

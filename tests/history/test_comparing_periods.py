@@ -56,7 +56,7 @@ def nights(days, settings, **more):
     for at, day in enumerate(days):
         night = MONDAY + timedelta(days=at)
         for row in compared(day_rows(day, **more), settings):
-            held = {"night": night, "as_of": MONDAY + timedelta(days=len(days) - 1), "held": [WEEK]}
+            held = {"night": night, "as_of": MONDAY + timedelta(days=len(days) - 1), "periods": [WEEK]}
             found.append({**row, **held, "convention": "default", "config_hash": "aa11"})
     return found
 
@@ -298,7 +298,7 @@ def test_holm_ties_the_rows_of_a_period_and_baseline():
     for at, day in enumerate(days):
         rows = [*day_rows(day), *({"query": q, "run": 2, "value": v[0] / 2} for q, v in day.items())]
         for row in compared(rows, settings_of(**runs)):
-            later = {"night": MONDAY + timedelta(days=at), "as_of": MONDAY + timedelta(days=3), "held": [WEEK]}
+            later = {"night": MONDAY + timedelta(days=at), "as_of": MONDAY + timedelta(days=3), "periods": [WEEK]}
             stored.append({**row, **later, "convention": "default", "config_hash": "aa11"})
     found = {(row["baseline"], row["run"]): row for row in rolled(stored)}
     assert {pair: row["family_size"] for pair, row in found.items()} == {("a", "b"): 2, ("a", "c"): 2, ("b", "c"): 1}

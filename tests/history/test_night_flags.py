@@ -15,7 +15,7 @@ from support.nights import METRIC_COLUMNS, metric_rows, night
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError
 from ndcg_spark.history import FlagSettings, flag_changes, tasks
-from ndcg_spark.history.frames import flagged_nights
+from ndcg_spark.history.frames import judge_nights
 from ndcg_spark.history.tasks import EPOCH
 
 BOTH = FlagSettings(direction="both")
@@ -183,7 +183,7 @@ def test_a_night_twice_is_refused():
     ("options", "named"),
     [
         ({"limits": ()}, "limits"),
-        ({"limits": ((10, 5.0), (8, 6.0))}, "rising numbers"),
+        ({"limits": ((10, 5.0), (8, 6.0))}, "increasing numbers"),
         ({"limits": ((8, 0.0),)}, "the limit for 8 nights must be above 0"),
         ({"lookback": 0}, "lookback"),
         ({"fewest_any_day": 1}, "fewest_any_day"),
@@ -294,7 +294,7 @@ def test_spark_judges_the_same_in_any_order_and_of_texts(spark, settings):
     frame = spark.createDataFrame(rows, f"rules string, {METRIC_COLUMNS}, n_queries bigint")
     text = mark_text_table(frame.select([frame[name].cast("string") for name in frame.columns]))
     for table in (frame.orderBy("value").repartition(5), text):
-        found = flagged_nights(table, settings).collect()
+        found = judge_nights(table, settings).collect()
         assert len(found) == len(expected)
         assert set(map(tuple, found)) == expected
     twice = flag_changes(frame.union(frame.limit(1)))
@@ -452,7 +452,7 @@ def test_a_side_that_is_not_asked_for_is_not_flagged(direction):
             rows = metric_rows([0.5, value], metric=metric)
             row = flags(rows, FlagSettings(direction=direction))[night(1)]
             assert row["status"] == (status if side in (status, "both") else "other_direction")
-            assert ("does not ask" in row["rule"]) is (row["status"] == "other_direction")
+            assert ("not flagged, because of the direction" in row["rule"]) is (row["status"] == "other_direction")
 
 
 @pytest.mark.parametrize(

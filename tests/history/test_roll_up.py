@@ -14,7 +14,7 @@ from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.core.exact import MOMENTS, query_states
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.history import RollUpSettings, roll_up
-from ndcg_spark.history.frames import rolled_up
+from ndcg_spark.history.frames import roll_up_table
 
 RANKED = "night date, query_id string, item_id string, score double, relevance int, country string, w double"
 KEYS = ("run", "segment_by", "segment", "metric", "k")
@@ -112,7 +112,7 @@ def test_missing_days_are_named_and_queries_weigh_not_days(table, every):
 
 def test_a_changed_night_touches_its_periods_alone(table, every):
     changed = date(2026, 1, 28)
-    some = by_period(rolled_up(table, RollUpSettings(start=changed, end=changed)))
+    some = by_period(roll_up_table(table, RollUpSettings(start=changed, end=changed)))
     assert some == {key: row for key, row in every.items() if key[1] <= changed <= key[2]}
     assert {key[:3] for key in some} == {
         ("week", date(2026, 1, 26), date(2026, 2, 1)),
@@ -122,9 +122,9 @@ def test_a_changed_night_touches_its_periods_alone(table, every):
 
 
 def test_nights_after_as_of_are_not_known(table):
-    early = by_period(rolled_up(table, RollUpSettings(as_of=date(2026, 1, 30), periods=("rolling_7",))))
+    early = by_period(roll_up_table(table, RollUpSettings(as_of=date(2026, 1, 30), periods=("rolling_7",))))
     assert max(key[2] for key in early) == date(2026, 1, 30)
-    every = by_period(rolled_up(table.where("run_date <= '2026-01-30'"), RollUpSettings(periods=("rolling_7",))))
+    every = by_period(roll_up_table(table.where("run_date <= '2026-01-30'"), RollUpSettings(periods=("rolling_7",))))
     assert early == every
 
 
@@ -161,7 +161,7 @@ def test_three_days_of_differences(spark):
     for independence, std_error, t in (("query_day", 0.020627773765, 1.959963984540),
                                        ("day", 0.014166666667, 4.302652729911)):  # fmt: skip
         settings = RollUpSettings(periods=("week",), independence=independence)
-        row, of_two = rolled_up(days, settings).orderBy("run").collect()
+        row, of_two = roll_up_table(days, settings).orderBy("run").collect()
         assert (row["n_days"], row["n_queries"], row["independence"]) == (3, 12, independence)
         assert (row["value"], row["std_error"]) == (approx(0.078333333333), approx(std_error))
         assert (row["value"] - row["ci_low"]) / row["std_error"] == pytest.approx(t, abs=1e-9)
@@ -205,8 +205,8 @@ def compared(spark):
 def test_three_days_of_a_comparison(compared):
     for independence, std_error in zip(("query_day", "query", "day"), DIFFERENCES, strict=True):
         settings = RollUpSettings(periods=("week",), independence=independence)
-        found = rolled_up(compared.orderBy("difference").repartition(5), settings).collect()
-        assert sorted(map(str, rolled_up(compared, settings).collect())) == sorted(map(str, found))
+        found = roll_up_table(compared.orderBy("difference").repartition(5), settings).collect()
+        assert sorted(map(str, roll_up_table(compared, settings).collect())) == sorted(map(str, found))
         rows = {row["segment"]: row for row in found}
         assert set(rows) == {"", "DE", "US"}
         assert (rows[""]["difference"], rows[""]["std_error"]) == (approx(0.078333333333), approx(std_error))
@@ -227,13 +227,13 @@ def test_periods_of_comparisons_are_those_of_means(compared):
         "0L n_missing", "0L n_unjudged", "0L n_rows", "0L n_left_out",
     )  # fmt: skip
     for settings in (RollUpSettings(), RollUpSettings(start=date(2026, 1, 6), as_of=date(2026, 1, 6))):
-        found = rolled_up(compared, settings)
+        found = roll_up_table(compared, settings)
         assert keys(found.select("period", "period_start", "period_end")) == keys(
-            rolled_up(means, settings).select("period", "period_start", "period_end")
+            roll_up_table(means, settings).select("period", "period_start", "period_end")
         )
     rolling = {
         row["period_end"]: row
-        for row in rolled_up(compared, RollUpSettings(periods=("rolling_7",))).where("segment_by = ''").collect()
+        for row in roll_up_table(compared, RollUpSettings(periods=("rolling_7",))).where("segment_by = ''").collect()
     }
     assert {end: (row["n_days"], len(row["missing_days"])) for end, row in rolling.items()} == {
         date(2026, 1, 5): (1, 6),
@@ -251,7 +251,7 @@ def test_two_rules_are_refused_by_name(table):
     other = table.where("run_date = '2026-01-28'").drop("config_hash", "rules")
     changed = other.selectExpr("*", "'bb22' config_hash", "'ties=worst' rules")
     said = refusal(
-        rolled_up(table.where("run_date <> '2026-01-28'").unionByName(changed), RollUpSettings(periods=("week",)))
+        roll_up_table(table.where("run_date <> '2026-01-28'").unionByName(changed), RollUpSettings(periods=("week",)))
     )
     assert "period=week, period_start=2026-01-26, period_end=2026-02-01" in said
     assert "different rules (ties: expected and worst)" in said
@@ -264,7 +264,9 @@ def test_two_rules_are_refused_by_name(table):
 
 
 def test_a_night_twice_is_refused(table):
-    said = refusal(rolled_up(table.union(table.where("run_date = '2026-02-03'")), RollUpSettings(periods=("month",))))
+    said = refusal(
+        roll_up_table(table.union(table.where("run_date = '2026-02-03'")), RollUpSettings(periods=("month",)))
+    )
     assert said.startswith("a night appears twice in the month from 2026-02-01 to 2026-02-28 of ")
 
 
@@ -298,7 +300,7 @@ def test_tables_that_cannot_be_rolled_up(spark, table):
         # Texts have no states to add.
         (roll_up, mark_text_table(table.withColumns(texts)), InputRefusedError,
          r"column 'k' .* of the metric table is string, not a number"),
-        (lambda its: rolled_up(its, RollUpSettings(independence="query")), table, InvalidParameterError,
+        (lambda its: roll_up_table(its, RollUpSettings(independence="query")), table, InvalidParameterError,
          "a metric table does not have; choose query_day or day"),
         (roll_up, other, MissingColumnError, lacks),
         (merge_summaries, other, MissingColumnError, lacks),

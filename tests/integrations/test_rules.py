@@ -171,7 +171,7 @@ def add_comparisons(one: str | None, other: str | None, across: bool) -> set[str
     night = compared_batch("ties=expected", "ties=expected").drop_columns(["rules", "replicates"]).to_pylist()[0]
     week = {"period": "week", "period_start": date(2026, 1, 5), "period_end": date(2026, 1, 11)}
     rows = [
-        {**night, "night": date(2026, 1, day), "as_of": date(2026, 1, 11), "held": [week], "convention": "x",
+        {**night, "night": date(2026, 1, day), "as_of": date(2026, 1, 11), "periods": [week], "convention": "x",
          "config_hash": str(day), "rules": text or "", "verdict": "unclear"}
         for day, text in ((5, one), (6, other))
     ]  # fmt: skip

@@ -28,7 +28,7 @@ from ndcg_spark.diagnosis.tasks import Loss
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.history import FlagSettings
-from ndcg_spark.history.frames import flagged_nights
+from ndcg_spark.history.frames import judge_nights
 from ndcg_spark.metrics import EVERY, CatalogueMetric, Metric, MetricAt, all_metrics, direction_of, parse_metric
 from ndcg_spark.metrics.base import NamedMetric
 from ndcg_spark.metrics.intra_list_diversity import IntraListDiversity
@@ -291,7 +291,7 @@ def test_rules_of_flags(spark):
         for run, values in (("long", [*usual, 0.44 + sign * 0.1]), ("short", [0.44, 0.44 + sign * 0.1])):
             nights = [row | {"run_date": night(7 * at)} for at, row in enumerate(metric_rows(values))]
             rows += [row | {"run": f"{run} {way}"} for row in of_every_metric(nights, ALL)]
-    found = flagged_nights(spark.createDataFrame(rows, METRIC_COLUMNS), FlagSettings(direction="both")).where(
+    found = judge_nights(spark.createDataFrame(rows, METRIC_COLUMNS), FlagSettings(direction="both")).where(
         "status in ('low', 'high')"
     )
     rules = {}

@@ -167,7 +167,7 @@ def test_the_night_is_missing(tmp_path):
     days = [f"{one.day} {one:%B %Y}" for one in (last, today)]
     assert (code, lead) == (0, f"The last night in the table is {days[0]}, 2 nights before {days[1]}")
     code, said = flags(tmp_path)
-    judged = f"the last night in the table is {last}, 2 nights before {today}; it is the one that is judged"
+    judged = f"the last night in the table is {last}, 2 nights before {today}; this night is judged"
     assert (code, said[0]) == (0, judged)
     page = tmp_path / "other.html"
     ended = command("report", "--metrics", tmp_path / "metrics", "--run-date", missing, "--output", page)

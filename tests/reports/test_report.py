@@ -25,7 +25,7 @@ from ndcg_spark import compare, evaluate, report
 from ndcg_spark.diagnosis import changed_queries
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError, OutputRefusedError
 from ndcg_spark.history import FlagSettings
-from ndcg_spark.history.frames import flagged_nights
+from ndcg_spark.history.frames import judge_nights
 from ndcg_spark.reports import ReportLimits, reading
 from ndcg_spark.reports.contents import SegmentFlag
 from ndcg_spark.reports.queries import QueryTable
@@ -93,7 +93,7 @@ def test_flag_changes_writes_what_a_report_reads(spark):
         for back, night in enumerate(nights)
     ]
     metrics = metrics_table(spark, rows)
-    found = report(metrics, flags=flagged_nights(metrics, FlagSettings())).contents
+    found = report(metrics, flags=judge_nights(metrics, FlagSettings())).contents
     assert found.standings[0].flag.startswith("low, \u2212")
     assert [one.flag for one in found.trend.nights[""]][:-1] == [None] * 39
 

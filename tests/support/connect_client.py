@@ -20,7 +20,7 @@ from ndcg_spark.clicks import PropensitySettings, WeightSettings
 from ndcg_spark.clicks.frames import estimate_impressions, fit_impressions, judge_impressions, list_propensities
 from ndcg_spark.diagnosis import changed_queries, score_losses
 from ndcg_spark.history import RollUpSettings
-from ndcg_spark.history.frames import rolled_up
+from ndcg_spark.history.frames import roll_up_table
 from ndcg_spark.ml import NdcgEvaluator
 from ndcg_spark.reports.sentences import headline
 from support.comparing import example_1
@@ -109,7 +109,7 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
         for name, cluster in (("plain", None), ("clustered", "user"))
     }
     night = compare(table, baseline="a", metrics="ndcg", flips=99, keep_replicates=True).summary
-    weeks = rolled_up(night.selectExpr("date'2026-01-05' run_date", "*"), RollUpSettings(periods=("week",)))
+    weeks = roll_up_table(night.selectExpr("date'2026-01-05' run_date", "*"), RollUpSettings(periods=("week",)))
     (week,) = weeks.select("independence", "difference", "boot_low", "n_days").collect()
     wide = [(f"q{n}", f"i{i}", float(-i), float((i * (n + 2)) % 7), i * n % 4) for n in range(1, 4) for i in range(4)]
     two = evaluate(
