@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.adapters import accepts_rows
 from ndcg_spark.core.columns import exact_col, number_column, require_column
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.core.given import accepts_rows
 from ndcg_spark.core.labels import metric_at
 from ndcg_spark.errors import (
     InputRefusedError,

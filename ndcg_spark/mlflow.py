@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from ndcg_spark._version import __version__
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.adapters import convert_tables, is_spark_table, refuses_streams
 from ndcg_spark.core.arrow_tables import ArrowTable
-from ndcg_spark.core.given import convert_tables, is_spark_table, refuses_streams
 from ndcg_spark.errors import InputRefusedError, cannot_import, get_message
 from ndcg_spark.evaluation.matching import read_top_items
 from ndcg_spark.evaluation.merging import METRIC_TABLE, read_summary_rows

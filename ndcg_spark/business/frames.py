@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.business.tasks import LINK_COLUMNS, link_rates
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.columns import exact_cols, format_query_key, has_column, number_column, raise_if, require_column
 from ndcg_spark.core.flag import create_settings
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.evaluation.frames.summary import read_rules
 from ndcg_spark.evaluation.rules import RULES

@@ -21,6 +21,7 @@ from ndcg_spark.clicks.settings import (
     PropensitySettings,
     WeightSettings,
 )
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.bad_rows import Reasons, check_each_row, drop_bad_rows, list_key_reasons
 from ndcg_spark.core.columns import (
     exact_col,
@@ -33,7 +34,6 @@ from ndcg_spark.core.columns import (
     require_key_column,
 )
 from ndcg_spark.core.flag import OnInvalid, create_settings
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import option

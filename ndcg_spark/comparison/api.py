@@ -11,9 +11,9 @@ from ndcg_spark.comparison.results import LocalComparison, select_evaluations
 from ndcg_spark.comparison.settings import LiftInterval, Unpaired, refuse_unread_seed
 from ndcg_spark.comparison.tables import Tables, build_settings, choose_tables, format_run, plan_tables
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.adapters import is_spark_table, refuses_streams
 from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.engine import require_spark, resolve_engine
-from ndcg_spark.core.given import is_spark_table, refuses_streams
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.evaluation.api import Cutoffs, find_memory_obstacle
 from ndcg_spark.evaluation.results import LocalEvaluation

@@ -18,10 +18,10 @@ from ndcg_spark.comparison.tables import QueryTable, Tables, choose_tables, form
 from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
 from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS
 from ndcg_spark.core import labels
+from ndcg_spark.core.adapters import convert_tables
 from ndcg_spark.core.arrow_tables import wrong_table_error
 from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import computed_micros, describe_table, exact_col, has_column, micros_to_datetime
-from ndcg_spark.core.given import convert_tables
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.core.shown import FOOTER
 from ndcg_spark.core.workers import filter_rows, raise_refusals

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ndcg_spark.core.adapters import accepts_rows, accepts_tables
 from ndcg_spark.core.columns import exact_col, exact_cols, raise_if, require_column
-from ndcg_spark.core.given import accepts_rows, accepts_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.diagnosis import tasks
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError

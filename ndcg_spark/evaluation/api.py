@@ -10,10 +10,10 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.adapters import is_spark_table, refuses_streams
 from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.engine import EngineName, find_spark_hint, has_pyspark, require_spark, resolve_engine
 from ndcg_spark.core.flag import OnInvalid, list_settings, to_tuple
-from ndcg_spark.core.given import is_spark_table, refuses_streams
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.local import LocalRanking, Resources, rank_locally
 from ndcg_spark.evaluation.results import LocalEvaluation

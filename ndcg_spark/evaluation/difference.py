@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.adapters import convert_tables, refuses_streams
 from ndcg_spark.core.arrow_tables import ArrowTable
 from ndcg_spark.core.flag import OnInvalid
-from ndcg_spark.core.given import convert_tables, refuses_streams
 from ndcg_spark.core.labels import cutoff
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.api import OPTIONS, choose_engine, evaluation_settings

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ndcg_spark.conventions import Convention
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.columns import describe_table, exact_col, exact_cols, format_query_key, raise_if
 from ndcg_spark.core.flag import OnInvalid
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import InvalidParameterError, option
 from ndcg_spark.evaluation.api import evaluation_settings

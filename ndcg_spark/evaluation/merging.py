@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
+from ndcg_spark.core.adapters import convert_tables, is_spark_table, refuses_streams
 from ndcg_spark.core.arrow_tables import ArrowTable, sort_rows
 from ndcg_spark.core.engine import require_spark, resolve_engine
-from ndcg_spark.core.given import convert_tables, is_spark_table, refuses_streams
 from ndcg_spark.core.schemas import TableInfo, format_type
 from ndcg_spark.errors import InputRefusedError, check_fraction
 from ndcg_spark.evaluation.api import find_memory_obstacle

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.core import labels
+from ndcg_spark.core.adapters import convert_tables
 from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
 from ndcg_spark.core.failures import readable_errors
-from ndcg_spark.core.given import convert_tables
 from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
 from ndcg_spark.errors import InputRefusedError, get_message, option
 from ndcg_spark.evaluation.frames.columns import report_bad_rows

@@ -17,9 +17,9 @@ from ndcg_spark.comparison.plan import STORED_WEIGHT
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.comparison.tasks.summing import COUNTS as COUNTS_OF_PAIRS
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.columns import exact_col, exact_cols, has_column, number_column, raise_if, require_column
 from ndcg_spark.core.flag import create_settings
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.core.student import require_scipy, t_quantile

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.bad_rows import Reasons, check_each_row, drop_bad_rows, list_key_reasons
 from ndcg_spark.core.columns import (
     TimeColumn,
@@ -22,7 +23,6 @@ from ndcg_spark.core.columns import (
 )
 from ndcg_spark.core.exact import MAX_WEIGHT
 from ndcg_spark.core.flag import OnInvalid, create_settings
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.errors import option
 from ndcg_spark.judgments.settings import (

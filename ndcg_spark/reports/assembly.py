@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from ndcg_spark.comparison.spark_results import Comparison
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.flag import convert_value, to_tuple
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.labels import describe_runs, main_metric, metric_order
 from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError

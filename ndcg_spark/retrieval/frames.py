@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.columns import (
     exact_col,
     is_ml_vector,
@@ -17,7 +18,6 @@ from ndcg_spark.core.columns import (
     vector_column,
 )
 from ndcg_spark.core.flag import create_settings
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, in_workers
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import MAX_K, EvaluationSettings, check_k

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.core.adapters import get_or_start_session
 from ndcg_spark.core.columns import exact_col, has_column, mark_text_table, number_column
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import convert_value
-from ndcg_spark.core.given import get_or_start_session
 from ndcg_spark.core.redaction import redact
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option

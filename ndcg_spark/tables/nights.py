@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark._version import __version__
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import convert_value
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, check_choice, option
 from ndcg_spark.tables.checks import check_output, reading_of
 from ndcg_spark.tables.kinds import find_kind

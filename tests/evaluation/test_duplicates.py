@@ -14,7 +14,7 @@ from support.spark_rankings import Case, assert_same_results, collect_cases, sco
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.given import convert_tables
+from ndcg_spark.core.adapters import convert_tables
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation import rank_queries, score_queries, summarize_rankings
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings

@@ -23,7 +23,7 @@ from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, compare, evaluate, retrieve
 from ndcg_spark.clicks import inverse_propensity_estimates, judgments_from_impressions
-from ndcg_spark.core.given import convert_tables
+from ndcg_spark.core.adapters import convert_tables
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.judgments import from_events, from_ratings
 

@@ -11,8 +11,8 @@ from support.engines import with_columns
 from support.random_rankings import random_rows
 
 from ndcg_spark import evaluate, merge_summaries
+from ndcg_spark.core.adapters import convert_tables
 from ndcg_spark.core.arrow_tables import sort_rows
-from ndcg_spark.core.given import convert_tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 
 OPTIONS = {

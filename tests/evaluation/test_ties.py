@@ -28,7 +28,7 @@ from support.spark_rankings import (
 
 from ndcg_spark import PRESETS
 from ndcg_spark import evaluate as evaluate_on_spark
-from ndcg_spark.core.given import convert_tables
+from ndcg_spark.core.adapters import convert_tables
 from ndcg_spark.evaluation import EvaluationSettings, rank_queries, summarize_rankings
 
 if TYPE_CHECKING:

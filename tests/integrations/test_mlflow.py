@@ -26,7 +26,7 @@ from support.spark_rankings import SHORT_LIVED, scored_table
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
-from ndcg_spark.core.given import convert_tables
+from ndcg_spark.core.adapters import convert_tables
 from ndcg_spark.errors import InputRefusedError, MissingColumnError, MissingPackageError
 from ndcg_spark.mlflow import log_evaluation, mlflow_name
 

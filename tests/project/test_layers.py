@@ -131,7 +131,7 @@ BAD = {
         ("ndcg_spark.evaluation.settings", "import scipy"),
         (f"{METRICS}.dcg", "import pyarrow"),
         ("ndcg_spark.errors", "import pandas"),
-        ("ndcg_spark.core.given", "import click"),
+        ("ndcg_spark.core.adapters", "import click"),
     ],
     heavy_root_imports: [
         (PACKAGE, "import numpy as np", True),

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.columns import describe_table
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.formats import open_table
@@ -467,7 +467,7 @@ def test_no_spark_is_needed(tmp_path):
 import sys
 sys.modules["pyspark"] = None
 import pandas as pd
-from ndcg_spark.core.given import accepts_tables
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.sources.local import open_local, open_memory_table
 tables = [open_local(path, "trec-qrels" if path.endswith("run") else None) for path in sys.argv[1:]]
 for table in (*tables, open_memory_table(pd.DataFrame({"q": [1]}), "rows")):

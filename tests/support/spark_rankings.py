@@ -149,7 +149,7 @@ class Case:
         return {"input": self.data} | ({} if self.judgments is None else {"judgments": self.judgments})
 
     def per_query(self) -> DataFrame:
-        from ndcg_spark.core.given import convert_tables
+        from ndcg_spark.core.adapters import convert_tables
         from ndcg_spark.evaluation.frames.ranking import choose_ranking
 
         sizes, tables = (

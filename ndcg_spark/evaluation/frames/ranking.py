@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.columns import describe_table, exact_col, exact_cols, format_query_key, raise_if, spark_schema
-from ndcg_spark.core.given import accepts_tables
 from ndcg_spark.core.session import BATCH_BYTES, MAX_BATCH_BYTES, get_session, in_tasks, limits_batches, task_limit
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, filter_rows, in_workers, raise_refusals
 from ndcg_spark.errors import option

@@ -12,9 +12,9 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.core import labels
+from ndcg_spark.core.adapters import accepts_rows, accepts_tables
 from ndcg_spark.core.batches import REFUSAL, WorkerFunction
 from ndcg_spark.core.columns import exact_col, has_column, require_column
-from ndcg_spark.core.given import accepts_rows, accepts_tables
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.session import in_tasks, task_limit
 from ndcg_spark.core.shown import FOOTER

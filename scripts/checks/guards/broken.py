@@ -142,11 +142,11 @@ TOPICS: Mapping[str, Topic] = {
     ),
     "names": topic(
         """
-            errors.py core/{redaction,columns,given,arrow_tables,flag}.py comparison/{differences,tables}.py
+            errors.py core/{redaction,columns,adapters,arrow_tables,flag}.py comparison/{differences,tables}.py
             sources/api.py jobs/options.py metrics/base.py
         """,
         """
-            tests/core/test_{given,vector_columns,setting_values}.py tests/jobs/test_fields.py
+            tests/core/test_{adapters,vector_columns,setting_values}.py tests/jobs/test_fields.py
             tests/core/test_redaction.py tests/evaluation/test_evaluation_settings.py
             tests/metrics/test_metric_properties.py tests/project/test_option_names.py
             tests/core/test_error_kinds.py tests/jobs/test_{cli_options,config_file}.py

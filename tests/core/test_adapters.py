@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import types as T
 
 from ndcg_spark import compare, evaluate, explain_difference, merge_summaries, report
-from ndcg_spark.core.given import accepts_tables
+from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.diagnosis import score_losses
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import evaluation_settings, rank_queries, score_queries
