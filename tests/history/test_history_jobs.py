@@ -205,7 +205,9 @@ def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
         roll_up("--input", table, *output, "--from", "2026-02-30"),
         "--from: '2026-02-30' is not a day of the calendar",
     )
-    assert_refused(roll_up("--input", table, *output, "--from", "2027-01-01"), "no night of the table is in a period")
+    assert_refused(
+        roll_up("--input", table, *output, "--from", "2027-01-01"), "no night of the table is in a requested period"
+    )
     assert_refused(roll_up("--input", table, "--output", table), "--input and --output are both")
     assert_refused(roll_up("--input", path, *output), "column 'metric'", "metric table")
     empty = shutil.copytree(copied, tmp_path / "empty", ignore=shutil.ignore_patterns(".*.crc"))

@@ -7,13 +7,12 @@ REASONS: dict[str, str] = {
     "build_settings: operand: setting.flag.hidden": "a hidden field has no option, so it has no value",
     "_read_entries: operand: task.settings.lists_items": "items that nothing reads are carried on: the same numbers",
     "_is_within: operand: column.null_count": "both ways find the same ends; that without nulls is quicker",
-    "_numbers: operand: values.dtype == object": "no number is a text; it saves looking at each",
     "parse_address: operand: match is None": "without a match there is no scheme; the type checker wants it said",
     "_describe_allowed: operand: isinstance(option, click.Option)": "commands have only options; for mypy",
-    "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.facts.name, list(self.facts.columns))": (
+    "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.reference, list(self.facts.columns))": (
         "heals what another job does at the same moment: a catalog of Hive keeps the columns of the later one"
     ),
-    "_finish_lists: operand: ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",
+    "_finish_lists: operand: col.ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",
     "find_table_folder: operand: not isinstance(error, OSError)": (
         "an OSError comes of folders of this machine, which Spark reaches, too: it saves a look"
     ),
@@ -25,19 +24,15 @@ REASONS: dict[str, str] = {
     ),
     "_needs_times: operand: settings.half_life is not None": "the same value, by way of times that decay nothing",
     "_needs_times: operand: settings.rule == 'best'": "a sum keeps times of events, too, which it does not read",
-    "_find_catalog: operand: first": "else the setting of a catalog without a name is asked for: there is none",
-    "find_names: operand: len(same) < 2": (
-        "a column alone is asked for by its own spelling; it saves asking the session for a setting"
-    ),
-    "Ranking.rankings: operand: N_REJECTED not in found.columns": (
+    "_find_catalog: operand: prefix": "else the setting of a catalog without a name is asked for: there is none",
+    "Ranking.rankings: operand: N_REJECTED not in rankings.columns": (
         "where nothing is rejected, each query has rows or judgments: the filter keeps all, which saves a filter"
     ),
-    "sampled: operand: settings.sample == 1": "a sample of all keeps all; it saves a filter",
-    "_taken: operand: type(given).__module__.startswith('pyspark.pandas')": (
+    "_convert_argument: operand: type(argument).__module__.startswith('pyspark.pandas')": (
         "no other table has to_spark, and one that had would be taken alike"
     ),
-    "_taken: operand: hasattr(given, 'to_spark')": "of pyspark.pandas, whatever has rows has it",
-    "_taken: operand: _is_of_pandas(given)": "pandas hands its tables over as Arrow since 2.2; older ones need it",
+    "_convert_argument: operand: hasattr(argument, 'to_spark')": "of pyspark.pandas, whatever has rows has it",
+    "is_table: operand: _is_pandas_frame(table)": "pandas hands its tables over as Arrow since 2.2; older ones need it",
     "_to_spark: negated: int(pyspark.__version__.partition('.')[0]) >= 4": (
         "both ways hand over the same rows; Spark 3.5 has only the slower one"
     ),

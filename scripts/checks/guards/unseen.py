@@ -9,7 +9,7 @@ UNSEEN = {
     ("ndcg_spark/tables/commits.py:IcebergLog.replace", "raise ConflictError from error"): (
         "needs Iceberg, which scripts/check writes installs: a writer who comes late there reaches it"
     ),
-    ("ndcg_spark/evaluation/means.py:Means._facts", "when they were counted: it changed meanwhile"): (
+    ("ndcg_spark/evaluation/means.py:Means._facts", "the input changed while the job ran"): (
         "needs a table without versions, into which another program writes between two reads of one job"
     ),
     ("ndcg_spark/jobs/runner.py:JobRun._write_in_time", "raise failed[0]"): (
