@@ -32,7 +32,9 @@ REASONS: dict[str, str] = {
         "no other table has to_spark, and one that had would be taken alike"
     ),
     "_convert_argument: operand: hasattr(argument, 'to_spark')": "of pyspark.pandas, whatever has rows has it",
-    "is_table: operand: _is_pandas_frame(table)": "pandas hands its tables over as Arrow since 2.2; older ones need it",
+    "is_table: operand: _is_pandas_frame(table)": (
+        "pandas hands its tables over as Arrow since 2.2; older versions need it"
+    ),
     "_to_spark: negated: int(pyspark.__version__.partition('.')[0]) >= 4": (
         "both ways hand over the same rows; Spark 3.5 has only the slower one"
     ),
