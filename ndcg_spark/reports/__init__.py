@@ -1,8 +1,8 @@
 """Reports of metric tables: one HTML page, and its figures.
 
-`sections` and `queries` collect a bounded number of rows by `reading`; `contents.read` makes values of them;
-`sentences` tells them; `figures` and `page` draw them. Texts in tables come from anywhere: `contents.read` takes
-control characters out, and every output escapes them.
+`sections` and `queries` collect a bounded number of rows through `reading`; `contents.read` turns them into values;
+`sentences` describes them; `figures` and `page` draw them. Texts in tables are not trusted: `contents.read` removes
+control characters, and every output escapes them.
 """
 
 from __future__ import annotations

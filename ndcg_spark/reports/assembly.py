@@ -1,4 +1,4 @@
-"""The report of a metric table: what is read, in which order, and what is made of it."""
+"""The report of a metric table: reads the sections in order and assembles them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.jobs.outputs import StagedFile
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import queries, reading, sections
-from ndcg_spark.reports.contents import Mean, level_of, read
+from ndcg_spark.reports.contents import Mean, infer_level, read
 from ndcg_spark.reports.reading import Rows, Scope
 from ndcg_spark.reports.sections import Contents
-from ndcg_spark.reports.sentences import headline
+from ndcg_spark.reports.sentences import write_headline
 from ndcg_spark.reports.settings import ReportLimits
-from ndcg_spark.reports.wording import counted, day, join_names, metric_name, plain
+from ndcg_spark.reports.wording import clean_text, format_day, join_names, name_metric, pluralize
 from ndcg_spark.tables import swap_in
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """A report that was read; it is drawn when it is asked for.
+    """A report; its page and figures are drawn on first access.
 
     Parameters
     ----------
     contents : Contents
-        Everything that it says, as plain values.
+        Everything that the report shows, as plain values.
 
     Notes
     -----
@@ -56,39 +56,39 @@ class Report:
     contents: Contents
 
     def __repr__(self) -> str:
-        night = "" if self.contents.run_date is None else f", {day(self.contents.run_date)}"
+        night = "" if self.contents.run_date is None else f", {format_day(self.contents.run_date)}"
         return "\n".join(
             (
                 f"Report: {self.contents.title}{night}",
-                headline(self.contents),
+                write_headline(self.contents),
                 "html (the page), figures; save(path) writes the page",
             )
         )
 
     @cached_property
     def html(self) -> str:
-        """One page of HTML without any link to outside. Needs the extra `report`."""
-        from ndcg_spark.reports.page import page_of
+        """One page of HTML without external resources. Needs the extra `report`."""
+        from ndcg_spark.reports.page import draw_page
 
-        return page_of(self.contents)
+        return draw_page(self.contents)
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """Figures of matplotlib by name: `curve`, `trend`, `differences`, `distribution`, as far as there is data.
+        """Matplotlib figures by name: `curve`, `trend`, `differences` and `distribution`, if there is data for them.
 
-        They are not shared with the page, so that they can be changed. Needs the extra `report`.
+        The page does not use these objects, so they can be changed. Needs the extra `report`.
         """
-        from ndcg_spark.reports.figures import figures_of
+        from ndcg_spark.reports.figures import draw_figures
 
-        return figures_of(self.contents)
+        return draw_figures(self.contents)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page into a file, whole or not at all.
+        """Write the page to a file, atomically.
 
         Parameters
         ----------
         path : str or path
-            A file that is there is replaced.
+            An existing file is replaced.
 
         Returns
         -------
@@ -99,7 +99,7 @@ class Report:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        """Show the page in a frame of its own, so that its styles and those of the notebook do not mix."""
+        """Show the page in a separate frame, so that its styles do not mix with those of the notebook."""
         return (
             f'<iframe title="{html.escape(self.contents.title)}" sandbox="allow-scripts" '
             f'style="width:100%;height:48rem;border:0" srcdoc="{html.escape(self.html)}"></iframe>'
@@ -128,19 +128,19 @@ def report(
     today: date | None = None,
     limits: ReportLimits | None = None,
 ) -> Report:
-    """Read what a person wants to know about one night out of the tables that jobs have written. Runs actions.
+    """Build the report of one night from the tables that jobs have written. Runs actions.
 
     Parameters
     ----------
     metrics : DataFrame or Evaluation
-        A metric table; or a summary, or the result of `evaluate`, which are one night without a date. Of a result the
-        queries are shown, too.
+        A metric table; or a summary or the result of `evaluate`, which are one night without a date. For a result the
+        report also shows queries.
     per_query : DataFrame or None
-        A per-query table: adds how queries are distributed, and those with the lowest values.
+        A per-query table: adds the distribution of queries, and those with the worst values.
     comparison : DataFrame, Comparison or None
         A comparison table, or the result of `compare`: adds the differences between runs.
     flags : DataFrame or None
-        What `flag_changes` found: nights to mark. A metric table may itself have `flagged` (boolean) and `note`.
+        The table of `flag_changes`: nights to mark. A metric table may itself have `flagged` (boolean) and `note`.
     changed : DataFrame, iterable of mapping, or None
         Rows of `changed_queries`: adds the queries that lost and gained most between two runs, with both lists.
     query_texts : DataFrame or None
@@ -151,26 +151,25 @@ def report(
     summary : mapping or None
         The JSON of the job: adds the rows that were rejected.
     night : date or None
-        None takes the newest.
+        None: the newest.
     dataset : str or None
         None: the only one.
     runs : str or sequence of str
-        Runs to show; empty takes those with the highest values. One of them may lack the night, which the report then
-        tells first; likewise `baseline` and `production`.
+        Runs to show; empty: those with the best values. If one of them, `baseline` or `production` has no rows on the
+        night, the headline reports that.
     metric : str or None
         Metric of the headline, as `ndcg@10`. None: NDCG at 10, or at the largest cutoff.
     gates : str or sequence of str
-        Such as `ndcg@10>=0.40`.
+        Gates such as `ndcg@10>=0.40`.
     baseline : str or None
-        Queries are shown that lose the most against this run. None: since the night before.
+        The run that losses of queries are against. None: losses since the night before.
     production : str or None
         The run that the headline is about. None: the run with the worst news.
     title : str or None
     today : date or None
-        The day on which the newest night is looked for: the headline then tells if that night is older than the day
-        before. None: a night of any age is the newest.
+        Day of the report: the headline warns if the newest night is older than the day before. None: no warning.
     limits : ReportLimits or None
-        How much is shown.
+        Limits to the number of rows shown.
 
     Returns
     -------
@@ -179,71 +178,71 @@ def report(
     Raises
     ------
     InvalidParameterError, InputRefusedError, MissingColumnError
-        For names that the tables do not have, and for judgments of an evaluation that match nothing.
+        For names that the tables do not have, and for an evaluation whose judgments match no items.
 
     Notes
     -----
-    Spark cost: an action each for the data sets, the night, its trend, its segments, and what it lacks, over rows of
-    the metric table; the last one passes rows of 31 days through Python workers. With queries three more, one of
-    which shuffles the queries of two nights; one each for comparisons, flags, changed queries, and texts of queries
-    (two with both kinds of queries). Rows are filtered
-    and cut by Spark; what comes to the driver is bounded by `limits`.
+    Spark cost: an action each for data sets, night, trend, segments and missing series of the metric table; the last
+    passes rows of 31 days through Python workers. Queries need three more, one of which shuffles the queries of two
+    nights. Comparisons, flags, changed queries and texts of queries need one each (two for texts of both kinds of
+    queries). Spark filters and limits the rows; the driver collects at most as many as `limits` allow.
     """
     limits = limits or ReportLimits()
-    texts = queries.QueryTexts.of(query_texts, query_text_col)
+    texts = queries.QueryTexts.from_frame(query_texts, query_text_col)
     means = metrics.ranking.summary(keep_refusals=True) if isinstance(metrics, Evaluation) else metrics
-    table = reading.metric_table(means)
-    # Queries of lists may lack names.
+    table = reading.select_metrics(means)
+    # Rankings of lists may have no query column.
     if isinstance(metrics, Evaluation) and per_query is None and metrics.settings.columns.query:
         per_query = metrics.per_query_table
     runs, gates = to_tuple("runs", runs), to_tuple("gates", gates)
-    place = _place(reading.datasets_of(table), dataset, night)
+    selection = _select_night(reading.list_datasets(table), dataset, night)
     table = raise_refusals(table)
-    rows, seen = _night(table, place, runs, baseline=baseline, production=production)
-    computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda one: metric_order(*one))
+    rows, last_nights = _read_night(table, selection, runs, baseline=baseline, production=production)
+    computed = sorted({(row["metric"], row["k"]) for row in rows}, key=lambda pair: metric_order(*pair))
     chosen = main_metric(computed) if metric is None else find_metric(metric, computed, f"metric {metric!r}")
-    here = None if production in seen else production
-    shown, notes = choose_shown_runs(rows, chosen, limits, asked=bool(runs), production=here)
+    present = None if production in last_nights else production
+    shown, notes = choose_shown_runs(rows, chosen, limits, are_named=bool(runs), production=present)
     if isinstance(metrics, Evaluation):
         notes += [f"Judgments: {line}." for line in check_matched(read_top_items(rows), metrics.ranking)]
-    baseline = None if baseline in seen else baseline
+    baseline = None if baseline in last_nights else baseline
     _check_baseline(baseline, shown)
-    scope = Scope(place.dataset, place.night, shown, *chosen, limits, baseline=baseline)
+    scope = Scope(selection.dataset, selection.night, shown, *chosen, limits, baseline=baseline)
     rows = [row for row in rows if row["run"] in shown]
     scope = replace(scope, computed=max(filter(None, (row["computed"] for row in rows)), default=None))
     if summary is not None:
-        sections.check_summary(summary, place.dataset, place.night, {row["config_hash"] for row in rows} - {None, ""})
-    overall = sorted((row for row in rows if (row["metric"], row["k"]) == chosen), key=scope.place)
+        config_hashes = {row["config_hash"] for row in rows} - {None, ""}
+        sections.check_summary(summary, selection.dataset, selection.night, config_hashes)
+    overall = sorted((row for row in rows if (row["metric"], row["k"]) == chosen), key=scope.rank_run)
     headline_means = [read(Mean, row) for row in overall]
-    level = level_of(headline_means)
-    flagged = sections.Flags.read(flags, scope)
-    trend = sections.Trend.read(table, scope, flagged, place.n_nights)
-    scope = replace(scope, before=trend.night_before(place.night))
-    standings = tuple(trend.standing(mean, level) for mean in headline_means)
-    missing = sections.Missing.read(table, scope, runs, seen)
-    in_order = sorted(sorted(rows, key=lambda row: metric_order(row["metric"], row["k"])), key=scope.place)
+    level = infer_level(headline_means)
+    night_flags = sections.Flags.read(flags, scope)
+    trend = sections.Trend.read(table, scope, night_flags, selection.n_nights)
+    scope = replace(scope, before=trend.find_night_before(selection.night))
+    results = tuple(trend.compare_run(mean, level) for mean in headline_means)
+    missing = sections.Missing.read(table, scope, runs, last_nights)
+    sorted_rows = sorted(sorted(rows, key=lambda row: metric_order(row["metric"], row["k"])), key=scope.rank_run)
     return Report(
         Contents(
-            title=sections.titled(title, place.dataset, shown),
-            dataset=plain(place.dataset),
-            run_date=place.night,
-            metric=plain(scope.metric),
+            title=sections.choose_title(title, selection.dataset, shown),
+            dataset=clean_text(selection.dataset),
+            run_date=selection.night,
+            metric=clean_text(scope.metric),
             k=scope.k,
             level=level,
-            standings=standings,
-            means=tuple(read(Mean, row) for row in in_order),
+            results=results,
+            means=tuple(read(Mean, row) for row in sorted_rows),
             notes=tuple(notes),
-            flags=flagged,
+            flags=night_flags,
             trend=trend,
             missing=missing,
-            segments=sections.Segments.read(table, scope, standings, missing),
-            queries=queries.Queries.read(per_query, scope, standings, texts),
-            differences=sections.Differences.read(comparison, scope, standings),
-            changed=() if changed is None else queries.changed_queries(changed, scope, texts),
-            gates=sections.gate_results(gates, computed, rows, [one.last.run for one in missing.runs]),
+            segments=sections.Segments.read(table, scope, results, missing),
+            queries=queries.Queries.read(per_query, scope, results, texts),
+            differences=sections.Differences.read(comparison, scope, results),
+            changed=() if changed is None else queries.read_changed_queries(changed, scope, texts),
+            gates=sections.check_gates(gates, computed, rows, [series.last.run for series in missing.runs]),
             accounting=sections.Accounting.read(headline_means, summary),
-            provenance=sections.provenance(overall),
-            production=None if production is None else plain(production),
+            provenance=sections.list_provenance(overall),
+            production=None if production is None else clean_text(production),
             today=today,
         )
     )
@@ -256,7 +255,7 @@ def _check_baseline(baseline: str | None, shown: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Selection:
     dataset: str
     night: date | None
     newest: date | None
@@ -266,11 +265,11 @@ class _Place:
         return f"data set {self.dataset!r}" + (f" on {self.night.isoformat()}" if self.night else "")
 
 
-def _place(found: Rows, dataset: str | None, night: date | None) -> _Place:
-    """Find the data set and the night, or list which exist."""
+def _select_night(datasets: Rows, dataset: str | None, night: date | None) -> _Selection:
+    """Select the data set and the night; refuse names that do not exist."""
     if night is not None:
         convert_value("night", date, night)
-    names = [row["dataset"] for row in found]
+    names = [row["dataset"] for row in datasets]
     if not names:
         raise InputRefusedError("the metric table has no rows.")
     if dataset is None and len(names) > 1:
@@ -280,49 +279,49 @@ def _place(found: Rows, dataset: str | None, night: date | None) -> _Place:
     chosen = names[0] if dataset is None else dataset
     if chosen not in names:
         raise InvalidParameterError(f"there is no data set {chosen!r}; there are {join_names(map(repr, names))}.")
-    (row,) = [row for row in found if row["dataset"] == chosen]
-    return _Place(chosen, night or row["newest"], row["newest"], row["n_nights"])
+    (row,) = [row for row in datasets if row["dataset"] == chosen]
+    return _Selection(chosen, night or row["newest"], row["newest"], row["n_nights"])
 
 
-def _night(
-    table: DataFrame, place: _Place, runs: Sequence[str], *, baseline: str | None, production: str | None
+def _read_night(
+    table: DataFrame, selection: _Selection, runs: Sequence[str], *, baseline: str | None, production: str | None
 ) -> tuple[Rows, dict[str, date]]:
-    """Read the means of a night, and find the last nights of runs that are named and that it lacks."""
-    rows = reading.means_of_night(table, place.dataset, place.night, runs)
-    there = {row["run"] for row in rows}
-    if not there and not runs:
-        raise InputRefusedError(f"the metric table has no rows of {place}{_last_night(place)}.")
-    named = dict.fromkeys((*runs, *(one for one in (baseline, production) if one and (one in runs or not runs))))
-    lacking = [run for run in named if run not in there]
-    seen = reading.last_seen(table, place.dataset, place.night, lacking)
-    unknown = [run for run in runs if run not in there and run not in seen]
+    """Read the means of a night, and the last nights of named runs that the night lacks."""
+    rows = reading.read_means(table, selection.dataset, selection.night, runs)
+    present = {row["run"] for row in rows}
+    if not present and not runs:
+        raise InputRefusedError(f"the metric table has no rows of {selection}{_describe_last_night(selection)}.")
+    named = dict.fromkeys((*runs, *(name for name in (baseline, production) if name and (name in runs or not runs))))
+    lacking = [run for run in named if run not in present]
+    last_nights = reading.find_last_nights(table, selection.dataset, selection.night, lacking)
+    unknown = [run for run in runs if run not in present and run not in last_nights]
     if unknown:
-        others = {row["run"] for row in reading.means_of_night(table, place.dataset, place.night, ())}
+        others = {row["run"] for row in reading.read_means(table, selection.dataset, selection.night, ())}
         known = describe_runs(others, join_names(map(repr, sorted(others))))
-        raise InvalidParameterError(f"there is no run {unknown[0]!r} in {place}; {known}.")
-    if not there:
-        run, last = next(iter(seen.items()))
-        raise InputRefusedError(f"run {run!r} has no rows of {place}; its last night is {last.isoformat()}.")
-    return rows, seen
+        raise InvalidParameterError(f"there is no run {unknown[0]!r} in {selection}; {known}.")
+    if not present:
+        run, last = next(iter(last_nights.items()))
+        raise InputRefusedError(f"run {run!r} has no rows of {selection}; its last night is {last.isoformat()}.")
+    return rows, last_nights
 
 
-def _last_night(place: _Place) -> str:
-    if place.night is None or place.newest is None:
+def _describe_last_night(selection: _Selection) -> str:
+    if selection.night is None or selection.newest is None:
         return ""
-    last, days = f"; its last night is {place.newest.isoformat()}", (place.night - place.newest).days
-    return f"{last}, {counted(days, 'night', 'nights')} before" if days > 0 else last
+    last, days = f"; its last night is {selection.newest.isoformat()}", (selection.night - selection.newest).days
+    return f"{last}, {pluralize(days, 'night', 'nights')} before" if days > 0 else last
 
 
 def choose_shown_runs(
-    rows: Rows, found: tuple[str, int | None], limits: ReportLimits, *, asked: bool, production: str | None
+    rows: Rows, metric: tuple[str, int | None], limits: ReportLimits, *, are_named: bool, production: str | None
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Choose the runs with the best (or highest) values, and the one in production; a sentence counts the others."""
-    its = [row for row in rows if (row["metric"], row["k"]) == found]
-    sign, extreme = (1, "lowest") if direction_of(found[0]) is False else (-1, "highest")
-    best = sorted(its, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["run"]))
+    """Choose the runs with the best (or highest) values and the production run; a sentence counts the others."""
+    means = [row for row in rows if (row["metric"], row["k"]) == metric]
+    sign, extreme = (1, "lowest") if direction_of(metric[0]) is False else (-1, "highest")
+    best = sorted(means, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["run"]))
     names = [row["run"] for row in best]
-    rest = len(names) - limits.runs
-    if rest > 0 and asked:
+    n_left_out = len(names) - limits.runs
+    if n_left_out > 0 and are_named:
         raise InvalidParameterError(f"a report shows at most {limits.runs} runs; got {len(names)}.")
     if production is not None:
         if production not in names:
@@ -331,6 +330,6 @@ def choose_shown_runs(
             )
         if production not in names[: limits.runs]:
             names = [*names[: limits.runs - 1], production]
-    label = metric_name(*found)
-    sentence = f"Runs: the {limits.runs} with the {extreme} {label}; {rest:,} more are left out."
-    return tuple(names[: limits.runs]), [sentence] if rest > 0 else []
+    label = name_metric(*metric)
+    sentence = f"Runs: the {limits.runs} with the {extreme} {label}; {n_left_out:,} more are left out."
+    return tuple(names[: limits.runs]), [sentence] if n_left_out > 0 else []

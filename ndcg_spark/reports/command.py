@@ -1,4 +1,4 @@
-"""The command that shows a night to people."""
+"""The command that reports a night."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _check(request: Request[ReportJobSettings]) -> None:
 REPORT = Command(
     name="report",
     reads_results=True,
-    short="A page about a night, for people.",
+    short="An HTML page about one night.",
     about="""
-    Show a night to people: one HTML page of the metric table.
+    Write an HTML page about one night of the metric table.
 
     The headline is the worst news of the night. The page has means with their changes, the trend over nights, NDCG
-    at each cutoff, and segments to sort and filter; with more tables the distribution of queries, those to look at,
-    and differences between runs.
+    at each cutoff, and segments to sort and filter; further tables add the distribution of queries, queries to
+    inspect, and differences between runs.
 
     Exit codes: 0 done, 2 refused input or options (nothing was written), 3 a gate was not met, 130 interrupted.
     """,
@@ -37,7 +37,7 @@ REPORT = Command(
     reads=(
         Input(name="metrics", about="Metric table of one or many nights: a path, a catalog table, or a SQL query.",
               follows=("mean-ndcg.output",), nights="until", with_gates=True),
-        Input(name="per_query", about="Per-query table: adds how queries are distributed, and those to look at.",
+        Input(name="per_query", about="Per-query table: adds the distribution of queries, and queries to inspect.",
               required=False, follows=("mean-ndcg.per_query_output",)),
         Input(name="comparison", about="Comparison table: adds the differences between runs.", required=False,
               follows=("compare-runs.output",)),
@@ -47,7 +47,7 @@ REPORT = Command(
               "table, and a column of the text.", required=False),
     ),
     writes=(
-        Output(name="output", holds="page", about="HTML file to write; it is one file and loads nothing.", file=True),
+        Output(name="output", holds="page", about="HTML file to write, without external resources.", file=True),
         Output(name="index", holds="index", about="HTML file to write that lists the nights with their verdicts, and "
                "links to the pages beside it.", file=True),
     ),

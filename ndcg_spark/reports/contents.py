@@ -1,4 +1,4 @@
-"""What a report says: frozen values, whose texts are plain, in the order in which they are shown."""
+"""Values that a report shows: frozen, without control characters, in the order in which they are shown."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.rules import have_same_rules
 from ndcg_spark.metrics import parse_metric
-from ndcg_spark.reports.wording import metric_name, plain, segment_name, segment_values
+from ndcg_spark.reports.wording import clean_text, list_segment_values, name_metric, name_segment
 
 Row = Mapping[str, Any]
 _Content = TypeVar("_Content")
 
-SMALL = 30
-"""Queries below which a normal interval is a rough guide; such segments are marked."""
-OUTSIDE = {
+SMALL_SEGMENT = 30
+"""Number of queries below which a normal interval is a rough guide; such segments are marked."""
+UNCOUNTED = {
     "n_no_relevant": "with nothing relevant",
-    "n_missing": "judged, but not answered",
+    "n_missing": "judged, but without a list",
     "n_unjudged": "without any judgment",
     "n_lost_queries": "whose rows were all rejected",
 }
 
 
 def column(name: str, **default: Any) -> Any:
-    """A field that is read from a column of another name."""
+    """Declare a field that is read from a column of another name."""
     return field(metadata={"column": name}, **default)
 
 
 def read(kind: type[_Content], row: Row, **known: Any) -> _Content:
-    """Make content of a row, with plain texts. A null is the default of its field; of a text without one, `null`."""
-    for one in fields(kind):  # type: ignore[arg-type]  # a dataclass
-        value = row.get(one.metadata.get("column", one.name))
-        if one.name not in known and (value is not None or one.default is MISSING):
-            known[one.name] = plain(value) if isinstance(value, str) or one.type == "str" else value
+    """Build a value from a row; nulls become the default of their field, or the text `null` if a text has none."""
+    for target in fields(kind):  # type: ignore[arg-type]  # a dataclass
+        value = row.get(target.metadata.get("column", target.name))
+        if target.name not in known and (value is not None or target.default is MISSING):
+            known[target.name] = clean_text(value) if isinstance(value, str) or target.type == "str" else value
     return kind(**known)
 
 
-def columns(kind: type) -> dict[str, str]:
-    """Columns that content is made of, with the types of its fields."""
-    return {one.metadata.get("column", one.name): str(one.type) for one in fields(kind)}
+def list_columns(kind: type) -> dict[str, str]:
+    """List the columns that a class is read from, with the types of its fields."""
+    return {target.metadata.get("column", target.name): str(target.type) for target in fields(kind)}
 
 
 @cache
 def is_within_1(metric: str) -> bool:
-    """Return whether values of a metric lie between 0 and 1; False for names that are not of this package."""
+    """Return True if values of a metric are between 0 and 1; False for metrics that this package does not have."""
     try:
         return parse_metric(metric)[0].within_1
     except InvalidParameterError:
@@ -60,8 +60,8 @@ def is_within_1(metric: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfSegment:
-    """A metric of a run, in a segment."""
+class SegmentMetric:
+    """A metric of a run in a segment."""
 
     run: str
     by: str = column("segment_by")
@@ -72,25 +72,25 @@ class OfSegment:
 
     @property
     def name(self) -> str:
-        return segment_name(self.by, self.segment) if self.by else labels.OVERALL
+        return name_segment(self.by, self.segment) if self.by else labels.OVERALL
 
     @property
     def full_name(self) -> str:
         """The segment with its columns: `country = DE · device = phone`."""
         if not self.by:
             return labels.OVERALL
-        values = segment_values(self.by, self.segment)
+        values = list_segment_values(self.by, self.segment)
         names = self.by.split("+") if len(values) > 1 else [self.by]
-        return " · ".join(f"{plain(name)} = {value}" for name, value in zip(names, values, strict=True))
+        return " · ".join(f"{clean_text(name)} = {value}" for name, value in zip(names, values, strict=True))
 
     @property
     def is_small(self) -> bool:
-        """Whether the interval is a rough guide, because of few queries."""
-        return self.n_queries < SMALL
+        """True if the interval is a rough guide, because of few queries."""
+        return self.n_queries < SMALL_SEGMENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean(OfSegment):
+class Mean(SegmentMetric):
     """A row of the metric table: the mean of a metric over the queries of a segment."""
 
     value: float | None
@@ -120,19 +120,19 @@ class Mean(OfSegment):
         return self.n_rows + (self.n_left_out or 0) + self.n_rejected
 
     @property
-    def outside(self) -> list[tuple[str, int]]:
-        """Why queries are not in the mean, and how many."""
-        counts = [(words, getattr(self, name)) for name, words in OUTSIDE.items()]
-        return [(words, n) for words, n in counts if n is not None]
+    def uncounted(self) -> list[tuple[str, int]]:
+        """Reasons why queries are not in the mean, with the number of queries."""
+        counts = [(reason, getattr(self, name)) for name, reason in UNCOUNTED.items()]
+        return [(reason, n) for reason, n in counts if n is not None]
 
     @property
-    def rejected(self) -> float | None:
-        """Share of the rows that were rejected; None where that is not known."""
+    def rejected_share(self) -> float | None:
+        """Share of the rows that were rejected; None if unknown."""
         return None if not self.n_read or self.n_rejected is None else self.n_rejected / self.n_read
 
     @property
-    def unjudged(self) -> float | None:
-        """Share of the first items that have no judgment; None where that is not known."""
+    def unjudged_share(self) -> float | None:
+        """Share of the first items that have no judgment; None if unknown."""
         known = self.n_top_items and self.n_unjudged_items is not None
         return (self.n_unjudged_items or 0) / (self.n_top_items or 1) if known else None
 
@@ -142,20 +142,20 @@ class Mean(OfSegment):
 
     @property
     def drawn_low(self) -> float | None:
-        """Lower end of the interval in figures: not below the lowest value that the metric can have."""
+        """Lower end of the interval in figures, cut at the lowest value of the metric."""
         if self.low is None or self.value is None or not is_within_1(self.metric):
             return self.low
         return max(self.low, min(0.0, self.value))
 
     @property
     def drawn_high(self) -> float | None:
-        """Upper end of the interval in figures: not above the highest value that the metric can have."""
+        """Upper end of the interval in figures, cut at the highest value of the metric."""
         if self.high is None or self.value is None or not is_within_1(self.metric):
             return self.high
         return min(self.high, max(1.0, self.value))
 
     def goes_beyond(self, end: str) -> bool:
-        """Return whether the interval is cut in figures, at the end `low` or `high`."""
+        """Return True if figures cut the interval at the end `low` or `high`."""
         return bool(self.low != self.drawn_low if end == "low" else self.high != self.drawn_high)
 
 
@@ -164,17 +164,17 @@ class Change:
     """Difference of a mean from that of an earlier night, `since`; `half` is half the width of its interval."""
 
     kind: str
-    """`first` night; `lost`: no value now; `incomparable` rules; `unclear`: within its error; `up` or `down`."""
+    """`first` (no earlier night), `lost` (no value now), `incomparable` (other rules), `unclear`, `up` or `down`."""
     difference: float | None = None
     half: float | None = None
     since: date | None = None
 
 
-def change_of(now: Mean, before: Mean | None, since: date | None, *, same: bool, level: float) -> Change:
-    """Compare two nights, configured the `same`; only a difference beyond its interval of `level` is called one.
+def compare_nights(now: Mean, before: Mean | None, since: date | None, *, same: bool, level: float) -> Change:
+    """Compare two nights; `same` if computed by the same rules. Changes whose interval excludes 0 are clear.
 
-    The standard error is sqrt(a² + b²), as for independent nights. Nights that share queries vary together, so that
-    it is too wide for them, and fewer changes are called.
+    The standard error is sqrt(a² + b²), as for independent nights. Nights that share queries vary together: for them
+    it is too wide, and small changes are missed.
     """
     if before is None or before.value is None:
         return Change(kind="first")
@@ -190,17 +190,17 @@ def change_of(now: Mean, before: Mean | None, since: date | None, *, same: bool,
     return Change(kind=kind, difference=difference, half=half, since=since)
 
 
-def level_of(means: Sequence[Mean]) -> float:
-    """Find the confidence level of intervals from their width; 0.95 where there are none."""
-    for one in means:
-        if one.half is not None and one.std_error:
-            return round(2 * NormalDist().cdf(one.half / one.std_error) - 1, 4)
+def infer_level(means: Sequence[Mean]) -> float:
+    """Infer the confidence level of intervals from their width; 0.95 without intervals."""
+    for mean in means:
+        if mean.half is not None and mean.std_error:
+            return round(2 * NormalDist().cdf(mean.half / mean.std_error) - 1, 4)
     return 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Night:
-    """A point of the trend."""
+class TrendPoint:
+    """A night of a run in the trend."""
 
     run_date: date
     mean: Mean
@@ -208,32 +208,31 @@ class Night:
     flag: str | None = None
     """Why the night was flagged."""
     rules: str | None = None
-    """Everything that changes the value of a query; None where it is not known."""
+    """Everything that changes the value of a query; None if unknown."""
 
-    def is_like(self, other: Night) -> bool:
-        """Return whether both were computed by the same rules or, where these are not known, configured alike."""
+    def is_like(self, other: TrendPoint) -> bool:
+        """Return True if both were computed by the same rules or, if unknown, with the same configuration."""
         same = have_same_rules(self.rules, other.rules)
         return self.config_hash == other.config_hash if same is None else same
 
 
-def split_at_gaps(nights: Sequence[Night]) -> list[list[Night]]:
-    """Split nights, the oldest first, where one is missing and where they were computed differently."""
-    gaps = sorted(after.run_date - before.run_date for before, after in pairwise(nights))
+def split_at_gaps(points: Sequence[TrendPoint]) -> list[list[TrendPoint]]:
+    """Split points, sorted by night, at missing nights and where the rules changed."""
+    gaps = sorted(after.run_date - before.run_date for before, after in pairwise(points))
     usual = gaps[(len(gaps) - 1) // 2] if gaps else timedelta(days=1)
-    parts: list[list[Night]] = []
-    for night in nights:
+    parts: list[list[TrendPoint]] = []
+    for point in points:
         before = parts[-1][-1] if parts else None
-        follows = before is not None and night.run_date - before.run_date <= 1.5 * usual
-        if follows and before is not None and night.is_like(before):
-            parts[-1].append(night)
+        if before and point.run_date - before.run_date <= 1.5 * usual and point.is_like(before):
+            parts[-1].append(point)
         else:
-            parts.append([night])
+            parts.append([point])
     return parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult(Gate):
-    """A gate, and how a run did against it."""
+    """A gate, the value of a run, and whether it meets the gate."""
 
     run: str
     value: float | None
@@ -241,8 +240,8 @@ class GateResult(Gate):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """A run on the night of the report."""
+class RunResult:
+    """The result of a run on the night of the report."""
 
     mean: Mean
     change: Change
@@ -251,14 +250,14 @@ class Standing:
     """The latest earlier night with a value."""
     week_before: Mean | None = None
     """The night a week before."""
-    usually_rejected: float | None = None
+    usual_rejected_share: float | None = None
     """Median share of rejected rows of earlier nights."""
     rules: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Absent:
-    """A run or segment without a value on the night of the report; `night` is the last one, with the mean `last`."""
+class MissingSeries:
+    """A run or segment without a value on the night of the report; `last` is its mean on its last night, `night`."""
 
     last: Mean
     night: date
@@ -266,7 +265,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """A segment of a run, its change since the night before, and its share of the change of the run."""
+    """A segment of a run, its change since the night before, and the share of the change of the run it explains."""
 
     mean: Mean
     change: Change
@@ -285,15 +284,15 @@ class SegmentFlag:
 
     @property
     def name(self) -> str:
-        return labels.segment_at(self.by, segment_name(self.by, self.segment))
+        return labels.segment_at(self.by, name_segment(self.by, self.segment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Values of the queries of a run, counted in bins of equal width from `low` to `high`, both included.
+    """Queries of a run by value, counted in bins of equal width from `low` to `high`, both included.
 
-    `n_lowest` and `n_highest` are queries at exactly these ends. The share of queries below a quartile is off by at
-    most `quartile_error`, 0 if quartiles are exact.
+    `n_lowest` and `n_highest` count queries at exactly these ends. The share of queries below a quartile is off by at
+    most `quartile_error`; it is 0 if quartiles are exact.
     """
 
     run: str
@@ -314,14 +313,14 @@ class Distribution:
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """Ends of the bins, one more than there are bins."""
+        """Edges of the bins, one more than there are bins."""
         width = (self.high - self.low) / len(self.counts)
         return tuple(self.low + at * width for at in range(len(self.counts) + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRow:
-    """A query of a run, and its value on another night or in another run, if it has one."""
+    """A query of a run, and its value on another night or in another run, if there is one."""
 
     run: str
     query: str
@@ -338,22 +337,22 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedItem:
-    """An item of a ranked list, and its rank in the other list, if it is in it."""
+    """An item of a ranked list, and its rank in the other list; None if it is not there."""
 
     rank: int
     name: str
     relevance: float | None
-    other: int | None
+    other_rank: int | None
 
     @property
     def rise(self) -> int:
-        """How many ranks lower the item is in the other list; 0 if it is not in it."""
-        return 0 if self.other is None else self.other - self.rank
+        """Ranks that the item is lower in the other list; 0 if it is not there."""
+        return 0 if self.other_rank is None else self.other_rank - self.rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedQuery:
-    """A query that gained or lost from `before`, of the baseline, to `value`, with the first items of both lists."""
+    """A query that changed from `before` (of the baseline) to `value`, with the first items of both lists."""
 
     change: str
     run: str
@@ -373,12 +372,12 @@ class ChangedQuery:
 
     @property
     def label(self) -> str:
-        return metric_name(self.metric, self.k)
+        return name_metric(self.metric, self.k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(OfSegment):
-    """A row of the comparison table: a run against a baseline, in a segment."""
+class ComparisonRow(SegmentMetric):
+    """A row of the comparison table: a run against a baseline in a segment."""
 
     baseline: str
     difference: float | None
@@ -398,7 +397,7 @@ class Comparison(OfSegment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Convention, input and package of the numbers."""
+    """Convention, input and package version of the numbers."""
 
     convention: str = ""
     words: tuple[tuple[str, str], ...]
@@ -410,12 +409,12 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Sentences about what a section leaves out, and about tables that lack the night of the report."""
+    """Sentences about what a section leaves out, and about tables without the night of the report."""
 
     left_out: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
 
 
-def run_name(run: str) -> str:
-    """Name a run for a person; a single ranker may have no name."""
+def name_run(run: str) -> str:
+    """Return the name of a run; a single ranker may have none."""
     return run or "the ranker"

@@ -1,4 +1,4 @@
-"""Figures of a page, their colours in light and dark, and the SVG that holds them."""
+"""Figures of a page, their colours in light and dark, and their SVG."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from xml.etree import ElementTree
 
 from ndcg_spark.core.labels import cutoff
 from ndcg_spark.errors import cannot_import
-from ndcg_spark.reports.contents import Comparison, Mean, Night, run_name, split_at_gaps
+from ndcg_spark.reports.contents import ComparisonRow, Mean, TrendPoint, name_run, split_at_gaps
 from ndcg_spark.reports.sections import Contents
-from ndcg_spark.reports.sentences import flag_tone
-from ndcg_spark.reports.wording import MINUS, shortened
+from ndcg_spark.reports.sentences import choose_flag_tone
+from ndcg_spark.reports.wording import MINUS, shorten
 
 try:
     import matplotlib as mpl
@@ -55,7 +55,7 @@ MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 LINES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), (0, (8, 2, 2, 2))) * 2
 
 
-def run_colour(at: int) -> str:
+def choose_colour(at: int) -> str:
     return LIGHT[f"run-{at % 8}"]
 
 
@@ -70,14 +70,14 @@ _DECIMALS = re.compile(r"(\d+\.\d{2})\d+")
 def inline_svg(figure: Figure, shape: Shape, *, prefix: str, label: str) -> str:
     """Write a figure, drawn for `shape`, as an `svg` element of HTML; `label` is its text alternative.
 
-    Colours of the light theme are variables of the style sheet; fonts are those of the page. `prefix` keeps the ids
-    of several figures apart.
+    Colours of the light theme become variables of the style sheet; fonts are those of the page. `prefix` makes ids
+    unique among several figures.
     """
-    drawn = io.BytesIO()
-    with drawing(shape):
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        FigureCanvasSVG(figure).print_svg(drawn, metadata=nothing)
-    root = ElementTree.fromstring(drawn.getvalue())
+    svg = io.BytesIO()
+    with use_style(shape):
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        FigureCanvasSVG(figure).print_svg(svg, metadata=no_metadata)
+    root = ElementTree.fromstring(svg.getvalue())
     parents = {child: parent for parent in root.iter() for child in parent}
     for element in list(root.iter()):
         if element.tag in (f"{_SVG}metadata", f"{_SVG}style"):
@@ -94,7 +94,7 @@ def inline_svg(figure: Figure, shape: Shape, *, prefix: str, label: str) -> str:
 
 
 def _rewrite(element: ElementTree.Element, prefix: str) -> None:
-    """Make ids unique, and colours and fonts those of the page."""
+    """Make ids unique, and use the colours and fonts of the page."""
     for name, value in list(element.attrib.items()):
         if name == "id":
             element.set("id", prefix + value)
@@ -104,22 +104,22 @@ def _rewrite(element: ElementTree.Element, prefix: str) -> None:
         elif name.startswith("{"):
             del element.attrib[name]
         elif name == "style":
-            element.set("style", _themed(value))
+            element.set("style", _apply_theme(value))
         else:
-            short = _DECIMALS.sub(r"\1", value) if name in ("d", "transform", "x", "y") else value
-            element.set(name, _REFERENCE.sub(rf"url(#{prefix}\1)", short))
+            rounded = _DECIMALS.sub(r"\1", value) if name in ("d", "transform", "x", "y") else value
+            element.set(name, _REFERENCE.sub(rf"url(#{prefix}\1)", rounded))
 
 
-def _themed(style: str) -> str:
-    sized = _FONT.sub(
-        lambda found: f";font-size:{found[2]}px" + (f";font-weight:{found[1]}" if found[1] else ""), style
+def _apply_theme(style: str) -> str:
+    restyled = _FONT.sub(
+        lambda match: f";font-size:{match[2]}px" + (f";font-weight:{match[1]}" if match[1] else ""), style
     )
-    return _COLOUR.sub(lambda found: _VARIABLE.get(found[0], found[0]), sized).strip("; ")
+    return _COLOUR.sub(lambda match: _VARIABLE.get(match[0], match[0]), restyled).strip("; ")
 
 
-MOST_DIFFERENCES, MOST_PANELS = 24, 4
-"""Rows of the forest plot, and panels of distributions; tables beside them have all."""
-_FEW_NIGHTS = 4
+MAX_DIFFERENCES, MAX_PANELS = 24, 4
+"""Limits to the rows of the forest plot and the panels of distributions; their tables are complete."""
+_MAX_TICKED_NIGHTS = 4
 _STEPS = (1, 2, 2.5, 5, 10)
 
 
@@ -138,12 +138,12 @@ WIDE = Shape(960, 340, 13, 30, True)
 NARROW = Shape(360, 300, 12, 14, False)
 
 
-def _settings(shape: Shape) -> Any:  # matplotlib has a type of its own for the names
+def _build_style(shape: Shape) -> Any:  # matplotlib has its own type for the names
     ink, muted, rule = LIGHT["ink"], LIGHT["muted"], LIGHT["rule"]
     return {
         "font.size": shape.text,
         "font.family": "sans-serif",
-        "text.parse_math": False,  # a name with two dollar signs is a name
+        "text.parse_math": False,  # dollar signs in names are not formulas
         "text.color": ink,
         "axes.labelcolor": muted,
         "axes.edgecolor": rule,
@@ -169,36 +169,36 @@ def _settings(shape: Shape) -> Any:  # matplotlib has a type of its own for the 
 
 
 @contextmanager
-def drawing(shape: Shape) -> Iterator[None]:
-    """Set the style of figures inside a block, and leave that of the user alone outside."""
-    with mpl.rc_context(_settings(shape)), warnings.catch_warnings():
-        # A browser has other fonts than the one that texts are measured with here.
+def use_style(shape: Shape) -> Iterator[None]:
+    """Use the style of reports inside a block; the style of the user is restored after it."""
+    with mpl.rc_context(_build_style(shape)), warnings.catch_warnings():
+        # Browsers use other fonts than the one that measures texts here.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
         yield
 
 
-def figures_of(contents: Contents, shape: Shape = WIDE, *, legend: bool = True) -> dict[str, Figure]:
-    """Draw `curve`, `trend`, `differences` and `distribution`, as far as there is data."""
-    drawn: dict[str, tuple[bool, Callable[[Contents, Shape, bool], Figure]]] = {
-        "curve": (len({one.k for one in contents.curve}) > 1, _curve),
-        "trend": (any(len(nights) > 1 for nights in contents.trend.nights.values()), _trend),
-        "differences": (bool(shown_differences(contents)), _differences),
-        "distribution": (bool(contents.queries.distributions), _distribution),
+def draw_figures(contents: Contents, shape: Shape = WIDE, *, legend: bool = True) -> dict[str, Figure]:
+    """Draw `curve`, `trend`, `differences` and `distribution` if there is data for them."""
+    drawers: dict[str, tuple[bool, Callable[[Contents, Shape, bool], Figure]]] = {
+        "curve": (len({mean.k for mean in contents.curve}) > 1, _draw_curve),
+        "trend": (any(len(nights) > 1 for nights in contents.trend.nights.values()), _draw_trend),
+        "differences": (bool(select_differences(contents)), _draw_differences),
+        "distribution": (bool(contents.queries.distributions), _draw_distributions),
     }
-    with drawing(shape):
-        return {name: draw(contents, shape, legend) for name, (wanted, draw) in drawn.items() if wanted}
+    with use_style(shape):
+        return {name: draw(contents, shape, legend) for name, (has_data, draw) in drawers.items() if has_data}
 
 
-def _canvas(shape: Shape, height: float | None = None, rows: int = 1) -> tuple[Figure, list[Axes]]:
+def _create_axes(shape: Shape, height: float | None = None, rows: int = 1) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(shape.width / 72, (height or shape.height) / 72), dpi=72, layout="constrained")
-    # The engine of "constrained", which has these pads; types know only that there may be one.
+    # The engine of "constrained" has these pads; the type of the method does not say so.
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.05)  # type: ignore[union-attr,call-arg]
     axes = figure.subplots(rows, 1, sharex=True, sharey=True, squeeze=False)
     return figure, [row[0] for row in axes]
 
 
-def _named(figure: Figure, axes: Axes, contents: Contents, title: str, *, legend: bool) -> None:
+def _add_title(figure: Figure, axes: Axes, contents: Contents, title: str, *, legend: bool) -> None:
     if not legend:
         return
     axes.set_title(title, loc="left", color=LIGHT["ink"])
@@ -206,109 +206,109 @@ def _named(figure: Figure, axes: Axes, contents: Contents, title: str, *, legend
         figure.legend(loc="outside lower center", ncols=min(4, len(contents.runs)))
 
 
-def _style(at: int) -> dict[str, Any]:
-    return {"color": run_colour(at), "marker": MARKERS[at % 8], "linestyle": LINES[at % 8]}
+def _choose_style(at: int) -> dict[str, Any]:
+    return {"color": choose_colour(at), "marker": MARKERS[at % 8], "linestyle": LINES[at % 8]}
 
 
-def _curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
-    figure, (axes,) = _canvas(shape)
-    cutoffs = sorted({one.k for one in contents.curve if one.k is not None})
-    at_end = 2.0 * cutoffs[-1] if cutoffs else 1.0  # the whole list has no place on the axis: it stands apart
+def _draw_curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
+    figure, (axes,) = _create_axes(shape)
+    cutoffs = sorted({mean.k for mean in contents.curve if mean.k is not None})
+    at_end = 2.0 * cutoffs[-1] if cutoffs else 1.0  # whole lists are drawn beyond the last cutoff
     for at, run in enumerate(contents.runs):
-        its = [one for one in contents.curve if one.run == run and one.value is not None]
-        for part in ([one for one in its if one.k is not None], [one for one in its if one.k is None]):
+        means = [mean for mean in contents.curve if mean.run == run and mean.value is not None]
+        for part in ([mean for mean in means if mean.k is not None], [mean for mean in means if mean.k is None]):
             if not part:
                 continue
-            shift = 1 + 0.012 * (at - (len(contents.runs) - 1) / 2)  # so that intervals do not hide each other
-            places = [(at_end if one.k is None else one.k) * shift for one in part]
-            values = [one.value or 0.0 for one in part]
-            bounds = [[_bound(one, end) for one in part] for end in ("low", "high")]
-            _arrows(axes, places, part, _style(at)["color"])
+            shift = 1 + 0.012 * (at - (len(contents.runs) - 1) / 2)  # keeps intervals of runs apart
+            places = [(at_end if mean.k is None else mean.k) * shift for mean in part]
+            values = [mean.value or 0.0 for mean in part]
+            bounds = [[_cut_bound(mean, end) for mean in part] for end in ("low", "high")]
+            _draw_arrows(axes, places, part, _choose_style(at)["color"])
             axes.errorbar(
                 places,
                 values,
                 yerr=[[abs(end - value) for value, end in zip(values, ends, strict=True)] for ends in bounds],
                 elinewidth=1.5,
                 capsize=3,
-                label=run_name(run) if part[0].k is not None else None,
-                **_style(at),
+                label=name_run(run) if part[0].k is not None else None,
+                **_choose_style(at),
             )
-    ticks = [*map(float, cutoffs), *([at_end] if any(one.k is None for one in contents.curve) else [])]
+    ticks = [*map(float, cutoffs), *([at_end] if any(mean.k is None for mean in contents.curve) else [])]
     axes.set_xscale("log")
-    axes.set_xticks(_apart(ticks, shape))
+    axes.set_xticks(_space_ticks(ticks, shape))
     axes.xaxis.set_minor_locator(NullLocator())
     names = {float(k): str(k) for k in cutoffs} | {at_end: cutoff(None)}
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: names.get(value, f"{value:g}")))
     axes.margins(x=0.06, y=0.12)
     axes.set_xlabel("k, the ranks that count" + (" (log scale)" if len(cutoffs) > 2 else ""))
-    _value_axis(axes)
-    _named(figure, axes, contents, f"{contents.metric.upper()}@k", legend=legend)
+    _format_value_axis(axes)
+    _add_title(figure, axes, contents, f"{contents.metric.upper()}@k", legend=legend)
     return figure
 
 
-def _apart(ticks: Sequence[float], shape: Shape) -> list[float]:
-    """Ticks of a log scale that are far enough from each other for their labels, the last one first."""
+def _space_ticks(ticks: Sequence[float], shape: Shape) -> list[float]:
+    """Choose ticks of a log scale whose labels do not overlap; the last tick is always one of them."""
     if len(ticks) < 2:
         return list(ticks)
-    room = math.log(ticks[-1] / ticks[0]) * (30 / shape.width)
-    kept: list[float] = []
+    min_distance = math.log(ticks[-1] / ticks[0]) * (30 / shape.width)
+    spaced: list[float] = []
     for tick in reversed(ticks):
-        if not kept or math.log(kept[-1] / tick) > room:
-            kept.append(tick)
-    return kept[::-1]
+        if not spaced or math.log(spaced[-1] / tick) > min_distance:
+            spaced.append(tick)
+    return spaced[::-1]
 
 
-def _value_axis(axes: Axes) -> None:
+def _format_value_axis(axes: Axes) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS))
-    axes.yaxis.get_major_formatter().set_useOffset(False)  # type: ignore[attr-defined]  # a linear axis has it
+    axes.yaxis.get_major_formatter().set_useOffset(False)  # type: ignore[attr-defined]  # linear axes have it
 
 
-def _trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
-    figure, (axes,) = _canvas(shape)
+def _draw_trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
+    figure, (axes,) = _create_axes(shape)
     bands = len(contents.runs) <= 3
     for at, run in enumerate(contents.runs):
-        nights = [one for one in contents.trend.nights.get(run, ()) if one.mean.value is not None]
-        style = _style(at)
-        many = len(nights) > (60 if shape.is_wide else 25)
+        nights = [night for night in contents.trend.nights.get(run, ()) if night.mean.value is not None]
+        style = _choose_style(at)
+        hide_markers = len(nights) > (60 if shape.is_wide else 25)
         for number, part in enumerate(split_at_gaps(nights)):
-            days = [one.run_date for one in part]
+            part_days = [night.run_date for night in part]
             if bands and len(part) > 1:
                 axes.fill_between(
-                    days,  # type: ignore[arg-type]  # matplotlib takes dates
-                    [_bound(one.mean, "low") for one in part],
-                    [_bound(one.mean, "high") for one in part],
+                    part_days,  # type: ignore[arg-type]  # matplotlib takes dates
+                    [_cut_bound(night.mean, "low") for night in part],
+                    [_cut_bound(night.mean, "high") for night in part],
                     color=style["color"],
                     alpha=0.16,
                     linewidth=0,
                 )
-                _arrows(axes, days, [one.mean for one in part], style["color"])
-            marked = {**style, "marker": None} if many and len(part) > 1 else style
-            values = [one.mean.value or 0.0 for one in part]
-            axes.plot(days, values, label=run_name(run) if number == 0 else None, markersize=4, **marked)  # type: ignore[arg-type]  # dates
-        _rings(axes, nights, contents)
-    _gate_lines(axes, contents, shape)
-    for changed in configuration_changes(contents):
-        axes.axvline(changed, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
-    shown = sorted({one.run_date for its in contents.trend.nights.values() for one in its})
-    if len(shown) <= _FEW_NIGHTS:  # a locator would put hours between them
-        axes.set_xticks(shown, [f"{one.day} {one:%b}" for one in shown])  # type: ignore[arg-type]  # dates
+                _draw_arrows(axes, part_days, [night.mean for night in part], style["color"])
+            line_style = {**style, "marker": None} if hide_markers and len(part) > 1 else style
+            values = [night.mean.value or 0.0 for night in part]
+            axes.plot(part_days, values, label=name_run(run) if number == 0 else None, markersize=4, **line_style)  # type: ignore[arg-type]  # dates
+        _mark_flags(axes, nights, contents)
+    _draw_gates(axes, contents, shape)
+    for day in find_rule_changes(contents):
+        axes.axvline(day, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 3)))  # type: ignore[arg-type]  # dates
+    days = contents.trend.days
+    if len(days) <= _MAX_TICKED_NIGHTS:  # a locator would add ticks for hours
+        axes.set_xticks(days, [f"{day.day} {day:%b}" for day in days])  # type: ignore[arg-type]  # dates
     else:
         locator = mdates.AutoDateLocator(minticks=3, maxticks=9 if shape.is_wide else 4)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator))
     axes.margins(x=0.03, y=0.12)
-    _value_axis(axes)
-    _named(figure, axes, contents, f"{contents.label} by night", legend=legend)
+    _format_value_axis(axes)
+    _add_title(figure, axes, contents, f"{contents.label} by night", legend=legend)
     return figure
 
 
-def _rings(axes: Axes, nights: Sequence[Night], contents: Contents) -> None:
-    """Mark flagged nights, in the colours of their flags."""
+def _mark_flags(axes: Axes, nights: Sequence[TrendPoint], contents: Contents) -> None:
+    """Mark flagged nights with rings in the colours of their flags."""
     for tone, colour in (("worse", "bad"), ("better", "accent"), ("neutral", "muted")):
-        flagged = [one for one in nights if one.flag is not None and flag_tone(one.flag, contents) == tone]
+        flagged = [night for night in nights if night.flag and choose_flag_tone(night.flag, contents) == tone]
         axes.plot(
-            [one.run_date for one in flagged],  # type: ignore[arg-type]  # dates
-            [one.mean.value or 0.0 for one in flagged],
+            [night.run_date for night in flagged],  # type: ignore[arg-type]  # dates
+            [night.mean.value or 0.0 for night in flagged],
             linestyle="none",
             marker="o",
             markersize=13,
@@ -318,37 +318,40 @@ def _rings(axes: Axes, nights: Sequence[Night], contents: Contents) -> None:
         )
 
 
-def _bound(mean: Mean, end: str) -> float:
-    """End of an interval, within the range of the metric; the value where there is no interval."""
+def _cut_bound(mean: Mean, end: str) -> float:
+    """Return an end of an interval, cut at the range of the metric; the value if there is no interval."""
     bound = mean.drawn_low if end == "low" else mean.drawn_high
-    return float(mean.value if bound is None else bound)  # type: ignore[arg-type]  # without a value it is left out
+    return float(mean.value if bound is None else bound)  # type: ignore[arg-type]  # means without a value are not drawn
 
 
-def _arrows(axes: Axes, places: Sequence[Any], means: Sequence[Mean], colour: str) -> None:
-    """Mark where intervals go on beyond the range of the metric."""
+def _draw_arrows(axes: Axes, places: Sequence[Any], means: Sequence[Mean], colour: str) -> None:
+    """Mark intervals that are cut at the range of the metric."""
     for end, marker in (("low", "v"), ("high", "^")):
-        at = [(place, _bound(one, end)) for place, one in zip(places, means, strict=True) if one.goes_beyond(end)]
-        if at:
+        ends = [
+            (place, _cut_bound(mean, end)) for place, mean in zip(places, means, strict=True) if mean.goes_beyond(end)
+        ]
+        if ends:
             axes.plot(
-                *zip(*at, strict=True), marker=marker, markersize=7, color=colour, linestyle="none", clip_on=False
+                *zip(*ends, strict=True), marker=marker, markersize=7, color=colour, linestyle="none", clip_on=False
             )
 
 
-def configuration_changes(contents: Contents) -> list[date]:
-    found = set()
+def find_rule_changes(contents: Contents) -> list[date]:
+    """Find nights that were computed differently from the night before."""
+    dates = set()
     for nights in contents.trend.nights.values():
         for before, after in pairwise(nights):
             if not after.is_like(before):
-                found.add(after.run_date)
-    return sorted(found)
+                dates.add(after.run_date)
+    return sorted(dates)
 
 
-def _gate_lines(axes: Axes, contents: Contents, shape: Shape) -> None:
-    bounds = {(one.bound, one.text) for one in contents.gates if (one.metric, one.k) == (contents.metric, contents.k)}
-    for bound, text in sorted(bounds):
+def _draw_gates(axes: Axes, contents: Contents, shape: Shape) -> None:
+    gates = [gate for gate in contents.gates if (gate.metric, gate.k) == (contents.metric, contents.k)]
+    for bound, text in sorted({(gate.bound, gate.text) for gate in gates}):
         axes.axhline(bound, color=LIGHT["bad"], linewidth=1.5, linestyle=(0, (5, 3)))
         axes.annotate(
-            f"gate {shortened(text, shape.labels)}",
+            f"gate {shorten(text, shape.labels)}",
             (0, bound),
             xycoords=("axes fraction", "data"),
             xytext=(2, 5),
@@ -358,10 +361,10 @@ def _gate_lines(axes: Axes, contents: Contents, shape: Shape) -> None:
         )
 
 
-def shown_differences(contents: Contents) -> list[Comparison]:
-    """Rows of the forest plot: the first of those with a difference and an interval."""
-    whole = [one for one in contents.differences.rows if one.difference is not None and one.low is not None]
-    return [one for one in whole if one.high is not None][:MOST_DIFFERENCES]
+def select_differences(contents: Contents) -> list[ComparisonRow]:
+    """Select the rows of the forest plot: the first with a difference and an interval."""
+    rows = [row for row in contents.differences.rows if None not in (row.difference, row.low, row.high)]
+    return rows[:MAX_DIFFERENCES]
 
 
 VERDICTS = {
@@ -372,25 +375,25 @@ VERDICTS = {
     "lower": ("muted", "s", True),
     "unclear": ("muted", "D", False),
 }
-"""Colour, marker, and whether it is filled, by the verdict of a comparison."""
+"""Colour, marker, and whether the marker is filled, by the verdict of a comparison."""
 
 
-def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
-    rows = shown_differences(contents)
+def _draw_differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
+    rows = select_differences(contents)
     step = 26 if shape.is_wide else 24
-    figure, (axes,) = _canvas(shape, height=70 + step * len(rows))
-    several = len({(one.run, one.baseline) for one in rows}) > 1
-    for at, one in enumerate(rows):
-        colour, marker, filled = VERDICTS.get(one.verdict, VERDICTS["unclear"])
-        low, middle, high = one.low or 0.0, one.difference or 0.0, one.high or 0.0  # none of them is null here
+    figure, (axes,) = _create_axes(shape, height=70 + step * len(rows))
+    several = len({(row.run, row.baseline) for row in rows}) > 1
+    for at, row in enumerate(rows):
+        colour, marker, filled = VERDICTS.get(row.verdict, VERDICTS["unclear"])
+        low, middle, high = row.low or 0.0, row.difference or 0.0, row.high or 0.0  # none of them is null here
         axes.plot([low, high], [at, at], color=LIGHT[colour], linewidth=2, solid_capstyle="butt")
         face = LIGHT[colour] if filled else LIGHT["paper"]
         axes.plot(
             [middle], [at], color=LIGHT[colour], marker=marker, markersize=8, markerfacecolor=face, markeredgewidth=2
         )
     axes.axvline(0, color=LIGHT["ink"], linewidth=1)
-    names = [f"{run_name(one.run)}: {one.name}" if several else one.name for one in rows]
-    names = [shortened(name, shape.labels) + " *" * one.is_small for name, one in zip(names, rows, strict=True)]
+    names = [f"{name_run(row.run)}: {row.name}" if several else row.name for row in rows]
+    names = [shorten(name, shape.labels) + " *" * row.is_small for name, row in zip(names, rows, strict=True)]
     axes.set_yticks(range(len(rows)), names)
     axes.tick_params(axis="y", labelcolor=LIGHT["ink"])
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -405,27 +408,26 @@ def _differences(contents: Contents, shape: Shape, legend: bool) -> Figure:
     return figure
 
 
-def _distribution(contents: Contents, shape: Shape, legend: bool) -> Figure:
-    shown = contents.queries.distributions[:MOST_PANELS]
-    each = 180 if shape.is_wide else 150
-    figure, panels = _canvas(
-        shape, height=shape.height if len(shown) == 1 else 50 + each * len(shown), rows=len(shown)
+def _draw_distributions(contents: Contents, shape: Shape, legend: bool) -> Figure:
+    shown = contents.queries.distributions[:MAX_PANELS]
+    panel_height = 180 if shape.is_wide else 150
+    figure, panels = _create_axes(
+        shape, height=shape.height if len(shown) == 1 else 50 + panel_height * len(shown), rows=len(shown)
     )
-    for axes, one in zip(panels, shown, strict=True):
-        whole = max(1, one.n_queries)
-        width = (one.high - one.low) / len(one.counts)
-        middles = [edge + width / 2 for edge in one.edges[:-1]]
-        heights = [100 * n / whole for n in one.counts]
-        axes.bar(middles, heights, width=width * 0.92, color=run_colour(contents.runs.index(one.run)), linewidth=0)
-        median = one.quartiles[1]
-        if median is not None and one.low <= median <= one.high:
+    for axes, distribution in zip(panels, shown, strict=True):
+        width = (distribution.high - distribution.low) / len(distribution.counts)
+        middles = [edge + width / 2 for edge in distribution.edges[:-1]]
+        heights = [100 * n / max(1, distribution.n_queries) for n in distribution.counts]
+        colour = choose_colour(contents.runs.index(distribution.run))
+        axes.bar(middles, heights, width=width * 0.92, color=colour, linewidth=0)
+        median = distribution.quartiles[1]
+        if median is not None and distribution.low <= median <= distribution.high:
             axes.axvline(median, color=LIGHT["ink"], linewidth=1.5, linestyle=(0, (4, 2)), clip_on=False)
             axes.set_title(f"median {median:.3g}", loc="right", color=LIGHT["muted"], size=shape.text)
         if len(shown) > 1:
-            axes.set_title(
-                shortened(run_name(one.run), shape.labels + 8), loc="left", color=LIGHT["ink"], size=shape.text
-            )
-        axes.set_xlim(one.low, one.high)
+            name = shorten(name_run(distribution.run), shape.labels + 8)
+            axes.set_title(name, loc="left", color=LIGHT["ink"], size=shape.text)
+        axes.set_xlim(distribution.low, distribution.high)
         axes.yaxis.set_major_locator(MaxNLocator(4, steps=_STEPS))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
     panels[-1].set_xlabel(f"{contents.label} of a query")

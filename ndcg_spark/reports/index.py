@@ -1,4 +1,4 @@
-"""The index of nights: verdicts, means, and links to the pages that are there; one HTML file that loads nothing."""
+"""The index of nights: verdicts, means, and links to existing pages; one HTML file without external resources."""
 
 from __future__ import annotations
 
@@ -12,59 +12,60 @@ from markupsafe import Markup
 
 from ndcg_spark._version import __version__
 from ndcg_spark.reports import wording
-from ndcg_spark.reports.contents import Night, run_name, split_at_gaps
-from ndcg_spark.reports.page import styles, template
+from ndcg_spark.reports.contents import TrendPoint, name_run, split_at_gaps
+from ndcg_spark.reports.page import build_styles, load_template
 from ndcg_spark.reports.sections import Contents
-from ndcg_spark.reports.sentences import bad_news, flag_tone, headline
+from ndcg_spark.reports.sentences import choose_flag_tone, find_bad_news, write_headline
 
 NO_RESULT = "no result"
 _VERDICT = re.compile(r'<meta name="verdict" content="(good|bad): ([^"]*)">')
 _MAX_HEAD = 4096
-"""Characters of a page in which its verdict is."""
+"""Characters at the start of a page that contain its verdict."""
 _WIDTH, _HEIGHT, _MARGIN = 320, 48, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A night: what became of it, whether that is good, means by run, and the page, if there is one."""
+class IndexRow:
+    """A night: its verdict, the mean of each run, and the name of its page, if there is one."""
 
     night: date
     verdict: str
     is_bad: bool | None
-    """None: neither flags nor gates say."""
+    """None: without flags and gates."""
     means: tuple[str, ...] = ()
     page: str = ""
 
 
-def index_of(contents: Contents, page: str) -> str:
-    """Draw the index of nights up to that of a report, whose page is or will be at `page`."""
-    return template("index.html.jinja").render(
+def draw_index(contents: Contents, page: str) -> str:
+    """Draw the index of nights up to that of a report, whose page is written to `page`."""
+    return load_template("index.html.jinja").render(
         c=contents,
-        css=Markup(styles()),  # ours
-        rows=rows_of(contents, Path(page)),
-        spark=_sparkline(contents.trend.nights.get(contents.runs[0], ())),
-        run_name=run_name,
+        css=Markup(build_styles()),  # ours
+        rows=list_nights(contents, Path(page)),
+        spark=_draw_sparkline(contents.trend.nights.get(contents.runs[0], ())),
+        name_run=name_run,
         version=__version__,
         w=wording,
     )
 
 
-def rows_of(contents: Contents, page: Path) -> list[Row]:
-    """Nights of the trend, and those that are missing between them, the newest first."""
+def list_nights(contents: Contents, page: Path) -> list[IndexRow]:
+    """List the nights of the trend and the missing nights between them, the newest first."""
     missing = set(contents.trend.missing)
     rows = []
     for night in sorted({*contents.trend.days, *missing}, reverse=True):
         if night in missing:
-            rows.append(Row(night, NO_RESULT, is_bad=True))
+            rows.append(IndexRow(night, NO_RESULT, is_bad=True))
             continue
-        its = [_of_run(contents, run, night) for run in contents.runs]
-        means = tuple(wording.number(None if one is None else one.mean.value, contents.decimals) for one in its)
-        name = _page_of(contents, night, page)
-        stated = _read_verdict(page.parent / name) if name else None
+        points = [_find_point(contents, run, night) for run in contents.runs]
+        values = [None if point is None else point.mean.value for point in points]
+        means = tuple(wording.format_number(value, contents.decimals) for value in values)
+        name = _find_page(contents, night, page)
+        verdict = _read_verdict(page.parent / name) if name else None
         if night == contents.run_date:
-            stated = (headline(contents), bool(bad_news(contents)))
-        verdict, is_bad = stated or _verdict(contents, [one for one in its if one is not None])
-        rows.append(Row(night, verdict, is_bad, means, name))
+            verdict = (write_headline(contents), bool(find_bad_news(contents)))
+        text, is_bad = verdict or _judge_night(contents, [point for point in points if point is not None])
+        rows.append(IndexRow(night, text, is_bad, means, name))
     return rows
 
 
@@ -83,7 +84,7 @@ def add_night_without_result(index: str, night: date, reason: str) -> str:
 
 
 def _read_verdict(page: Path) -> tuple[str, bool | None] | None:
-    """Read the verdict of an earlier night from its page; None if it is not there yet, or was made without one."""
+    """Read the verdict of an earlier night from its page; None without a page, or if the page has no verdict."""
     if not page.exists():
         return None
     with page.open(encoding="utf-8", errors="replace") as file:
@@ -91,44 +92,44 @@ def _read_verdict(page: Path) -> tuple[str, bool | None] | None:
     return None if match is None else (html.unescape(match.group(2)), match.group(1) == "bad")
 
 
-def _of_run(contents: Contents, run: str, night: date) -> Night | None:
-    return next((one for one in contents.trend.nights.get(run, ()) if one.run_date == night), None)
+def _find_point(contents: Contents, run: str, night: date) -> TrendPoint | None:
+    return next((point for point in contents.trend.nights.get(run, ()) if point.run_date == night), None)
 
 
-def _verdict(contents: Contents, nights: list[Night]) -> tuple[str, bool | None]:
-    """Judge an earlier night by gates of the metric of the report, and by flags; None if there are neither."""
+def _judge_night(contents: Contents, points: list[TrendPoint]) -> tuple[str, bool | None]:
+    """Judge an earlier night by flags and by gates on the metric of the report; None if there are neither."""
     reasons, is_bad, has_gate = [], False, False
-    for one in nights:
+    for point in points:
         for gate in contents.gates:
-            row = {"run": one.mean.run, "segment_by": "", "metric": contents.metric, "k": contents.k}
-            is_about_it = (gate.run, gate.metric, gate.k) == (row["run"], row["metric"], row["k"])
-            has_gate = has_gate or is_about_it
-            if is_about_it and not gate.results([{**row, "value": one.mean.value}])[0]["met"]:
-                reasons.append(f"gate {gate.text} is not met by {run_name(one.mean.run)}")
+            row = {"run": point.mean.run, "segment_by": "", "metric": contents.metric, "k": contents.k}
+            is_of_point = (gate.run, gate.metric, gate.k) == (row["run"], row["metric"], row["k"])
+            has_gate = has_gate or is_of_point
+            if is_of_point and not gate.results([{**row, "value": point.mean.value}])[0]["met"]:
+                reasons.append(f"gate {gate.text} is not met by {name_run(point.mean.run)}")
                 is_bad = True
-        if one.flag:
-            reasons.append(f"{run_name(one.mean.run)} is flagged: {one.flag}")
-            is_bad = is_bad or flag_tone(one.flag, contents) == "worse"
-        segment, n = contents.flags.earlier_segments.get((one.run_date, one.mean.run), (None, 0))
+        if point.flag:
+            reasons.append(f"{name_run(point.mean.run)} is flagged: {point.flag}")
+            is_bad = is_bad or choose_flag_tone(point.flag, contents) == "worse"
+        segment, n = contents.flags.earlier_segments.get((point.run_date, point.mean.run), (None, 0))
         if segment is not None:
-            others = f", and {wording.counted(n - 1, 'other segment', 'other segments')}" if n > 1 else ""
-            reasons.append(f"{run_name(one.mean.run)} is flagged in {segment.name}: {segment.flag}{others}")
-            is_bad = is_bad or flag_tone(segment.flag, contents) == "worse"
+            others = f", and {wording.pluralize(n - 1, 'other segment', 'other segments')}" if n > 1 else ""
+            reasons.append(f"{name_run(point.mean.run)} is flagged in {segment.name}: {segment.flag}{others}")
+            is_bad = is_bad or choose_flag_tone(segment.flag, contents) == "worse"
     if reasons:
         return "; ".join(reasons), is_bad
     facts = (["no flag"] if contents.flags.is_known else []) + (["gate met"] if has_gate else [])
     return ", ".join(facts), False if facts else None
 
 
-def _page_of(contents: Contents, night: date, page: Path) -> str:
-    """Name of the page of a night, if it lies beside that of the report: the same but for its date."""
+def _find_page(contents: Contents, night: date, page: Path) -> str:
+    """Find the page of a night beside that of the report, with another date in its name; empty if there is none."""
     if night == contents.run_date:
         return page.name
     name = page.name.replace(str(contents.run_date), str(night))
     return name if name != page.name and (page.parent / name).exists() else ""
 
 
-def _sparkline(nights: tuple[Night, ...]) -> Markup:
+def _draw_sparkline(nights: tuple[TrendPoint, ...]) -> Markup:
     """Draw the means of a run as a line that breaks as in `split_at_gaps`; empty for fewer than two nights.
 
     Flagged nights and nights without neighbours are points.
@@ -140,7 +141,7 @@ def _sparkline(nights: tuple[Night, ...]) -> Markup:
     low, high = min(values), max(values)
     first, days = with_values[0].run_date, max((with_values[-1].run_date - with_values[0].run_date).days, 1)
 
-    def locate(night: Night) -> tuple[float, float]:
+    def locate(night: TrendPoint) -> tuple[float, float]:
         part = ((night.mean.value or 0.0) - low) / (high - low) if high > low else 0.5
         x = _MARGIN + (_WIDTH - 2 * _MARGIN) * (night.run_date - first).days / days
         return round(x, 1), round(_HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * part, 1)

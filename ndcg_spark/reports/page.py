@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that loads nothing.
+"""The page of a report: one HTML file without external resources.
 
 Jinja fills the template and escapes every text. Should a text of the data get through all the same, the content
 security policy of the page lets no script run but the one whose hash it names.
@@ -17,7 +17,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.core import labels
 from ndcg_spark.errors import cannot_import
 from ndcg_spark.reports import sentences, wording
-from ndcg_spark.reports.contents import SMALL, Mean, run_name
+from ndcg_spark.reports.contents import SMALL_SEGMENT, Mean, name_run
 from ndcg_spark.reports.sections import Contents
 
 try:
@@ -26,7 +26,7 @@ try:
 except ImportError as error:
     raise cannot_import(error, "pages need Jinja2", "jinja2", "report") from None
 
-from ndcg_spark.reports.figures import DARK, LIGHT, NARROW, WIDE, figures_of, inline_svg
+from ndcg_spark.reports.figures import DARK, LIGHT, NARROW, WIDE, draw_figures, inline_svg
 
 MARKER_PATHS = (
     "M8 4a4 4 0 1 1-8 0a4 4 0 1 1 8 0z",
@@ -43,7 +43,7 @@ MARKER_PATHS = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A small table: heads with whether they are of numbers, and rows of texts."""
+    """A small table: heads, each with whether its column is numeric, and rows of texts."""
 
     caption: str
     heads: tuple[tuple[str, bool], ...]
@@ -52,125 +52,127 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where values stand on a strip of 100 units."""
+    """Position of values on a strip of 100 units."""
 
     low: float
     high: float
 
-    def at(self, value: float | None) -> float:
+    def locate(self, value: float | None) -> float:
         if value is None or self.high <= self.low:
             return 50.0
         return round(min(99.0, max(1.0, 100 * (value - self.low) / (self.high - self.low))), 1)
 
 
-def page_of(contents: Contents) -> str:
-    script, css = _text_of("page.js"), styles()
+def draw_page(contents: Contents) -> str:
+    script, css = _read_file("page.js"), build_styles()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return template("page.html.jinja").render(
+    return load_template("page.html.jinja").render(
         c=contents,
         css=Markup(css),  # ours
         script=Markup(script),
         script_hash=digest,
-        figures=_drawn(contents),
-        tables=tables_of(contents),
-        scale=_scale([one.mean for one in contents.segments.rows]),
-        standing_scale=_scale([one.mean for one in contents.standings]),
+        figures=_draw_svgs(contents),
+        tables=build_tables(contents),
+        scale=_choose_scale([row.mean for row in contents.segments.rows]),
+        result_scale=_choose_scale([result.mean for result in contents.results]),
         decimals=contents.decimals,
-        difference_decimals=sentences.difference_decimals(contents),
+        difference_decimals=sentences.choose_difference_decimals(contents),
         markers=MARKER_PATHS,
-        small=SMALL,
+        small=SMALL_SEGMENT,
         version=__version__,
-        run_name=run_name,
+        name_run=name_run,
         s=sentences,
         w=wording,
         labels=labels,
     )
 
 
-def styles() -> str:
-    """The style sheet of pages, with the colours of both themes."""
-    css = _text_of("page.css")
+def build_styles() -> str:
+    """Read the style sheet of pages and add the colours of both themes."""
+    css = _read_file("page.css")
     for name, theme in (("/*light*/", LIGHT), ("/*dark*/", DARK)):
         css = css.replace(name, "".join(f"--{colour}:{value};" for colour, value in theme.items()))
     return css
 
 
 @cache
-def template(name: str) -> Template:
-    """A template of this package, which escapes every text."""
+def load_template(name: str) -> Template:
+    """Load a template of this package that escapes every text."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
     )
-    return environment.from_string(_text_of(name))
+    return environment.from_string(_read_file(name))
 
 
 @cache
-def _text_of(name: str) -> str:
+def _read_file(name: str) -> str:
     return (files("ndcg_spark.reports") / name).read_text(encoding="utf-8")
 
 
-def _scale(means: Sequence[Mean]) -> Scale:
-    ends = [end for one in means for end in (one.drawn_low, one.drawn_high, one.value) if end is not None]
+def _choose_scale(means: Sequence[Mean]) -> Scale:
+    ends = [end for mean in means for end in (mean.drawn_low, mean.drawn_high, mean.value) if end is not None]
     return Scale(min(ends, default=0.0), max(ends, default=1.0))
 
 
-def _drawn(contents: Contents) -> dict[str, Markup]:
-    """Each figure twice: for wide and for narrow screens."""
-    its = contents.queries.distributions
+def _draw_svgs(contents: Contents) -> dict[str, Markup]:
+    """Draw each figure twice: for wide and for narrow screens."""
+    distributions = contents.queries.distributions
     texts = {
-        "distribution": " ".join(sentences.distribution_text(one, several=len(its) > 1) for one in its),
-        "differences": sentences.differences_text(contents),
-        "trend": sentences.trend_text(contents),
-        "curve": sentences.curve_text(contents),
+        "distribution": " ".join(
+            sentences.describe_distribution(each, several=len(distributions) > 1) for each in distributions
+        ),
+        "differences": sentences.describe_differences(contents),
+        "trend": sentences.describe_trend(contents),
+        "curve": sentences.describe_curve(contents),
     }
-    found: dict[str, str] = {}
+    svgs: dict[str, str] = {}
     for shape, size in ((WIDE, "w"), (NARROW, "n")):
-        for name, figure in figures_of(contents, shape, legend=False).items():
-            drawn = inline_svg(figure, shape, prefix=f"{name}-{size}-", label=texts[name])
-            found[name] = found.get(name, "") + drawn
-    return {name: Markup(text) for name, text in found.items()}  # escaped by ElementTree
+        for name, figure in draw_figures(contents, shape, legend=False).items():
+            svg = inline_svg(figure, shape, prefix=f"{name}-{size}-", label=texts[name])
+            svgs[name] = svgs.get(name, "") + svg
+    return {name: Markup(svg) for name, svg in svgs.items()}  # escaped by ElementTree
 
 
-def tables_of(contents: Contents) -> dict[str, Table]:
-    """Numbers behind the figures, as tables beside them, by the name of the figure."""
-    decimals = contents.decimals
-    run = (("Run", False),) if len(contents.runs) > 1 else ()
+def build_tables(contents: Contents) -> dict[str, Table]:
+    """Build a table with the numbers of each figure, by the name of the figure."""
+    run_head = (("Run", False),) if len(contents.runs) > 1 else ()
 
-    def of_run(name: str) -> tuple[str, ...]:
-        return (run_name(name),) if run else ()
+    def build_row(mean: Mean, name: str) -> tuple[str, ...]:
+        value = wording.format_number(mean.value, contents.decimals)
+        interval = wording.format_interval(mean.low, mean.high, contents.decimals)
+        run = (name_run(mean.run),) if run_head else ()
+        return (*run, name, value, interval, wording.format_count(mean.n_queries))
 
-    means = [
-        (*of_run(one.run), wording.metric_name(one.metric, one.k), wording.number(one.value, decimals),
-         wording.interval(one.low, one.high, decimals), wording.count(one.n_queries))
-        for one in contents.means
-    ]  # fmt: skip
+    means = [build_row(mean, wording.name_metric(mean.metric, mean.k)) for mean in contents.means]
     nights = [
-        (*of_run(name), one.run_date.isoformat(), wording.number(one.mean.value, decimals),
-         wording.interval(one.mean.low, one.mean.high, decimals), wording.count(one.mean.n_queries), one.flag or "")
-        for name, its in contents.trend.nights.items()
-        for one in reversed(its)
-    ]  # fmt: skip
-    value: tuple[tuple[str, bool], ...] = (("Value", True), ("Interval", True), ("Queries", True))
-    found = {
-        "curve": Table("All metrics over all queries", (*run, ("Metric", False), *value), means),
-        "trend": Table(f"{contents.label} by night", (*run, ("Night", False), *value, ("Flag", False)), nights),
+        (*build_row(point.mean, point.run_date.isoformat()), point.flag or "")
+        for points in contents.trend.nights.values()
+        for point in reversed(points)
+    ]
+    numbers: tuple[tuple[str, bool], ...] = (("Value", True), ("Interval", True), ("Queries", True))
+    tables = {
+        "curve": Table("All metrics over all queries", (*run_head, ("Metric", False), *numbers), means),
+        "trend": Table(
+            f"{contents.label} by night", (*run_head, ("Night", False), *numbers, ("Flag", False)), nights
+        ),
     }
     if contents.queries.distributions:
-        found["distribution"] = _bins(contents)
-    return found
+        tables["distribution"] = _build_bins(contents)
+    return tables
 
 
-def _bins(contents: Contents) -> Table:
-    its = contents.queries.distributions
-    first = its[0]
+def _build_bins(contents: Contents) -> Table:
+    distributions = contents.queries.distributions
+    first = distributions[0]
     heads: list[tuple[str, bool]] = [(contents.label, False)]
-    heads += [(run_name(one.run) if len(its) > 1 else "Queries", True) for one in its]
+    heads += [(name_run(each.run) if len(distributions) > 1 else "Queries", True) for each in distributions]
     rows = []
     for at, (low, high) in enumerate(zip(first.edges, first.edges[1:], strict=False)):
         last = at == len(first.counts) - 1
         name = f"{low:.3g} to {'' if last else 'below '}{high:.3g}"
-        rows.append((name, *[wording.count(one.counts[at]) for one in its]))
+        rows.append((name, *[wording.format_count(each.counts[at]) for each in distributions]))
     for name, column in (("lower", "n_below"), ("higher", "n_above"), ("without a value", "n_undefined")):
-        if any(getattr(one, column) for one in its):
-            rows.append((name, *[wording.count(getattr(one, column)) for one in its]))
+        counts = [getattr(each, column) for each in distributions]
+        if any(counts):
+            rows.append((name, *map(wording.format_count, counts)))
     return Table("Queries by value", tuple(heads), rows)

@@ -1,4 +1,4 @@
-"""Queries of a report: how they are distributed, which are lowest, which lost the most, and which changed."""
+"""Queries of a report: their distribution, the lowest, those that lost the most, and those that changed."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from ndcg_spark.reports.contents import (
     ListedItem,
     QueryRow,
     Row,
+    RunResult,
     Section,
-    Standing,
     is_within_1,
     read,
 )
-from ndcg_spark.reports.reading import Rows, Scope, collected, require_rules
+from ndcg_spark.reports.reading import Rows, Scope, collect_rows, require_rules
 from ndcg_spark.reports.settings import QUERY_TEXT, require_texts
-from ndcg_spark.reports.wording import day, plain
+from ndcg_spark.reports.wording import clean_text, format_day
 
 T = TypeVar("T", QueryRow, ChangedQuery)
 BINS = 20
 SEPARATOR = " · "
-"""Between the key columns of a query."""
-MOST_EXACT = 1_000_000
-"""Queries of a run up to which quartiles are exact; of more, they come from a sketch."""
+"""Separator of the key columns in the name of a query."""
+MAX_EXACT = 1_000_000
+"""Number of queries of a run up to which quartiles are exact; beyond it they are from a sketch."""
 _SKETCH = 10_000
 """Accuracy of the sketch: ranks are off by at most 1 / 10,000 of the queries."""
-OF_CHANGES = ("change", "place", "run", "baseline", "metric", "k", "baseline_value", "value", "difference", "weight",
-              "baseline_list", "list")  # fmt: skip
-"""Columns of `changed_queries` beside those that name a query."""
+CHANGE_COLUMNS = ("change", "place", "run", "baseline", "metric", "k", "baseline_value", "value", "difference",
+                  "weight", "baseline_list", "list")  # fmt: skip
+"""Columns of `changed_queries` except those that name a query."""
 _VALUE, _BEFORE, _PLACE = "__value", "__before", "__place"
-"""Columns beside those of queries; users may have any other name."""
+"""Internal columns; columns of users may have any other name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +54,8 @@ class QueryTable:
     value: str
 
     @classmethod
-    def of(cls, frame: DataFrame, scope: Scope) -> QueryTable:
-        """Find the metric and the query columns, between `run` and `k`, by the schema of a per-query table."""
+    def from_frame(cls, frame: DataFrame, scope: Scope) -> QueryTable:
+        """Find the metric column, and the query columns: those between `run` and `k`."""
         names = frame.columns
         for name in ("run", "k"):
             require_column(frame, name, "a per-query table has it", "per-query table")
@@ -73,39 +73,39 @@ class QueryTable:
     def has_nights(self) -> bool:
         return has_column(self.frame, "run_date")
 
-    def _rows(self, night: date | None, runs: Iterable[str]) -> DataFrame:
-        """Queries of a night and of some runs at the cutoff; lazy."""
-        its = self.frame.where(self.scope.at_k() & F.col("run").isin(*runs))
+    def _select(self, night: date | None, runs: Iterable[str]) -> DataFrame:
+        """Select queries of a night and of some runs at the cutoff, lazily."""
+        rows = self.frame.where(self.scope.matches_k() & F.col("run").isin(*runs))
         if has_column(self.frame, "dataset"):
-            its = its.where(F.col("dataset") == self.scope.dataset)
+            rows = rows.where(F.col("dataset") == self.scope.dataset)
         if self.has_nights:
-            its = its.where(F.col("run_date").eqNullSafe(F.lit(night).cast("date")))
-        kept = [name for name in ("n_items", "n_relevant", RULES) if has_column(self.frame, name)]
-        return its.select("run", *exact_cols(self.keys), exact_col(self.value).cast("double").alias(_VALUE), *kept)
+            rows = rows.where(F.col("run_date").eqNullSafe(F.lit(night).cast("date")))
+        counts = [name for name in ("n_items", "n_relevant", RULES) if has_column(self.frame, name)]
+        return rows.select("run", *exact_cols(self.keys), exact_col(self.value).cast("double").alias(_VALUE), *counts)
 
-    def rules(self, night: date | None) -> dict[str, list[str]]:
-        """Run an action: the rules by which queries of each run were computed; empty if the table lacks them."""
+    def list_rules(self, night: date | None) -> dict[str, list[str]]:
+        """List the rules of the queries of each run; empty if the table lacks them. Runs an action."""
         if not has_column(self.frame, RULES):
             return {}
-        rows = self._rows(night, self.scope.runs).groupBy("run").agg(F.collect_set(RULES).alias(RULES))
-        return {row["run"]: row[RULES] for row in collected(rows)}
+        rows = self._select(night, self.scope.runs).groupBy("run").agg(F.collect_set(RULES).alias(RULES))
+        return {row["run"]: row[RULES] for row in collect_rows(rows)}
 
-    def distributions(self, *, most_exact: int = MOST_EXACT) -> tuple[Distribution, ...]:
-        """Run two actions, three if the metric has no known range: count the queries of each run in `BINS`.
+    def count_distributions(self, *, max_exact: int = MAX_EXACT) -> tuple[Distribution, ...]:
+        """Count the queries of each run in `BINS`; quartiles are exact up to `max_exact` queries of a run.
 
-        Quartiles are exact up to `most_exact` queries of a run.
+        Runs two actions, three if the range of the metric is unknown.
         """
-        its = self._rows(self.scope.run_date, self.scope.runs)
+        queries = self._select(self.scope.run_date, self.scope.runs)
         low, high = 0.0, 1.0
         if not is_within_1(self.scope.metric):
-            ((low, high),) = its.agg(F.min(_VALUE), F.max(_VALUE)).collect()
+            ((low, high),) = queries.agg(F.min(_VALUE), F.max(_VALUE)).collect()
             low, high = (low or 0.0), (high or 0.0)
             high = high if high > low else low + 1.0
         value = F.col(_VALUE)
-        at = F.least(F.floor((value - low) / (high - low) * BINS), F.lit(BINS - 1))
+        index = F.least(F.floor((value - low) / (high - low) * BINS), F.lit(BINS - 1))
         inside = (value >= low) & (value <= high)
-        counted = its.groupBy("run").agg(
-            F.array(*[F.count_if(inside & (at == one)) for one in range(BINS)]).alias("bins"),
+        counted = queries.groupBy("run").agg(
+            F.array(*[F.count_if(inside & (index == at)) for at in range(BINS)]).alias("bins"),
             F.count_if(value < low).alias("n_below"),
             F.count_if(value > high).alias("n_above"),
             F.count_if(value.isNull()).alias("n_undefined"),
@@ -113,11 +113,11 @@ class QueryTable:
             F.count_if(value == high).alias("n_highest"),
             F.percentile_approx(_VALUE, [0.25, 0.5, 0.75], _SKETCH).alias("estimated"),
         )
-        found = sorted(collected(counted), key=self.scope.place)
-        if not found:
+        rows = sorted(collect_rows(counted), key=self.scope.rank_run)
+        if not rows:
             raise InputRefusedError(f"the per-query table has no rows of {self.scope}.")
-        n_values = {row["run"]: sum(row["bins"]) + row["n_below"] + row["n_above"] for row in found}
-        exact = _quartiles(its, {run: n for run, n in n_values.items() if 0 < n <= most_exact})
+        n_values = {row["run"]: sum(row["bins"]) + row["n_below"] + row["n_above"] for row in rows}
+        exact = _compute_quartiles(queries, {run: n for run, n in n_values.items() if 0 < n <= max_exact})
         return tuple(
             read(
                 Distribution,
@@ -126,84 +126,77 @@ class QueryTable:
                 high=high,
                 counts=tuple(row["bins"]),
                 quartiles=exact.get(row["run"], tuple(row["estimated"] or (None, None, None))),
-                quartile_error=1 / _SKETCH if n_values[row["run"]] > most_exact else 0.0,
+                quartile_error=1 / _SKETCH if n_values[row["run"]] > max_exact else 0.0,
             )
-            for row in found
+            for row in rows
         )
 
-    def lowest(self) -> tuple[QueryRow, ...]:
-        """Run an action: the worst queries of each run; of equal ones those with most relevant items first.
+    def find_lowest(self) -> tuple[QueryRow, ...]:
+        """Find the worst queries of each run; ties are sorted by the number of relevant items. Runs an action.
 
-        Queries without a relevant item are left out where the table has their number: no ranking can do better.
+        Queries without relevant items are left out if the table counts these: no ranking can do better.
         """
-        its = self._rows(self.scope.run_date, self.scope.runs).where(F.col(_VALUE).isNotNull())
+        rows = self._select(self.scope.run_date, self.scope.runs).where(F.col(_VALUE).isNotNull())
         relevant = []
-        if "n_relevant" in its.columns:
-            its, relevant = its.where(F.coalesce("n_relevant", F.lit(1)) > 0), [F.desc("n_relevant")]
+        if "n_relevant" in rows.columns:
+            rows, relevant = rows.where(F.coalesce("n_relevant", F.lit(1)) > 0), [F.desc("n_relevant")]
         worst = F.desc(_VALUE) if direction_of(self.scope.metric) is False else F.asc(_VALUE)
-        return self._first_of_each_run(its, [worst, *relevant])
+        return self._take_first_of_each_run(rows, [worst, *relevant])
 
-    def losses(self, *, before: date | None, baseline: str | None) -> tuple[QueryRow, ...]:
-        """Run an action: the queries whose value got worse the most, since the night `before` or against a baseline.
+    def find_losses(self, *, before: date | None, baseline: str | None) -> tuple[QueryRow, ...]:
+        """Find the queries whose value got worse the most, since the night `before` or against a baseline.
 
-        Where neither direction is better, those that changed the most. Spark cost: one shuffle of the queries, twice
-        over.
+        If neither direction is better, those that changed the most. Spark cost: an action that shuffles the queries
+        of both sides.
         """
-        its = self._rows(self.scope.run_date, [run for run in self.scope.runs if run != baseline])
+        queries = self._select(self.scope.run_date, [run for run in self.scope.runs if run != baseline])
         if baseline is None:
-            other = self._rows(before, self.scope.runs)
+            other = self._select(before, self.scope.runs)
             on = ["run", *self.keys]
         else:
-            other = self._rows(self.scope.run_date, [baseline])
+            other = self._select(self.scope.run_date, [baseline])
             on = list(self.keys)
-        joined = its.join(other.select(*exact_cols(on), F.col(_VALUE).alias(_BEFORE)), on)
+        joined = queries.join(other.select(*exact_cols(on), F.col(_VALUE).alias(_BEFORE)), on)
         fall, larger_is_better = F.col(_BEFORE) - F.col(_VALUE), direction_of(self.scope.metric)
         loss = F.abs(fall) if larger_is_better is None else fall if larger_is_better else -fall
-        return self._first_of_each_run(joined.where(loss > 0), [loss.desc()])
+        return self._take_first_of_each_run(joined.where(loss > 0), [loss.desc()])
 
-    def _first_of_each_run(self, rows: DataFrame, order: list[Column]) -> tuple[QueryRow, ...]:
+    def _take_first_of_each_run(self, rows: DataFrame, order: list[Column]) -> tuple[QueryRow, ...]:
         place = F.row_number().over(Window.partitionBy("run").orderBy(*order, *exact_cols(self.keys)))
-        first = (
-            rows.withColumn(_PLACE, place).where(F.col(_PLACE) <= self.scope.limits.queries).orderBy("run", _PLACE)
-        )
-        return tuple(
-            read(
-                QueryRow,
-                row,
-                query=_joined(row[key] for key in self.keys),
-                value=row[_VALUE],
-                before=row.get(_BEFORE),
-            )
-            for row in sorted(collected(first), key=self.scope.place)
-        )
+        first = rows.withColumn(_PLACE, place).where(F.col(_PLACE) <= self.scope.limits.queries)
+        queries = []
+        for row in sorted(collect_rows(first.orderBy("run", _PLACE)), key=self.scope.rank_run):
+            query = _join_keys(row[key] for key in self.keys)
+            queries.append(read(QueryRow, row, query=query, value=row[_VALUE], before=row.get(_BEFORE)))
+        return tuple(queries)
 
 
-def _quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[float | None, ...]]:
-    """Run an action: the quartiles of runs whose numbers of values are known, interpolated as by NumPy.
+def _compute_quartiles(rows: DataFrame, n_values: Mapping[str, int]) -> dict[str, tuple[float | None, ...]]:
+    """Compute quartiles of runs from sorted values, interpolated as by NumPy; `n_values` by run. Runs an action.
 
-    A sort spills where Spark's `percentile` would hold all values of all runs in memory.
+    The sort spills to disk; Spark's `percentile` would hold all values of all runs in memory.
     """
-    ends = {run: [divmod(quarter * (n - 1), 4) for quarter in (1, 2, 3)] for run, n in n_values.items()}
-    wanted = F.lit(False)
-    for run, its in ends.items():
-        places = sorted({at + beyond + 1 for at, rest in its for beyond in (0, min(rest, 1))})
-        wanted = wanted | ((F.col("run") == run) & F.col(_PLACE).isin(places))
-    if not ends:
+    places = {run: [divmod(quarter * (n - 1), 4) for quarter in (1, 2, 3)] for run, n in n_values.items()}
+    is_needed = F.lit(False)
+    for run, quartiles in places.items():
+        needed = sorted({at + step + 1 for at, rest in quartiles for step in (0, min(rest, 1))})
+        is_needed = is_needed | ((F.col("run") == run) & F.col(_PLACE).isin(needed))
+    if not places:
         return {}
     by_value = Window.partitionBy("run").orderBy(_VALUE)
     placed = rows.where(F.col(_VALUE).isNotNull()).select("run", _VALUE, F.row_number().over(by_value).alias(_PLACE))
-    values = {(row["run"], row[_PLACE]): float(row[_VALUE]) for row in collected(placed.where(wanted))}
+    values = {(row["run"], row[_PLACE]): float(row[_VALUE]) for row in collect_rows(placed.where(is_needed))}
 
-    def between(run: str, at: int, rest: int) -> float | None:
+    def interpolate(run: str, at: int, rest: int) -> float | None:
         low, high = values.get((run, at + 1)), values.get((run, at + 1 + min(rest, 1)))
         return None if low is None or high is None else low + (high - low) * rest / 4
 
-    return {run: tuple(between(run, *one) for one in its) for run, its in ends.items()}
+    return {run: tuple(interpolate(run, *place) for place in quartiles) for run, quartiles in places.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries(Section):
-    """How queries are distributed, the lowest, and those that lost the most against an earlier night or a run."""
+    """Distribution of queries, the lowest, and those that lost the most against an earlier night or a run."""
 
     distributions: tuple[Distribution, ...] = ()
     lowest: tuple[QueryRow, ...] = ()
@@ -215,38 +208,37 @@ class Queries(Section):
         cls,
         frame: DataFrame | None,
         scope: Scope,
-        standings: Sequence[Standing],
+        results: Sequence[RunResult],
         texts: QueryTexts | None = None,
     ) -> Queries:
-        """Run actions: read the queries of a night, and their texts."""
+        """Read the queries of a night, and their texts. Runs actions."""
         if frame is None:
             return cls()
-        queries = cls._read(frame, scope, standings)
+        queries = cls._read(frame, scope, results)
         if texts is None:
             return queries
-        rows = texts.add_to((*queries.lowest, *queries.losses), QueryTable.of(frame, scope).keys)
+        rows = texts.add_to((*queries.lowest, *queries.losses), QueryTable.from_frame(frame, scope).keys)
         n_lowest = len(queries.lowest)
         return replace(queries, lowest=rows[:n_lowest], losses=rows[n_lowest:])
 
     @classmethod
-    def _read(cls, frame: DataFrame, scope: Scope, standings: Sequence[Standing]) -> Queries:
-        table, baseline = QueryTable.of(frame, scope), scope.baseline
-        rules = table.rules(scope.run_date)
+    def _read(cls, frame: DataFrame, scope: Scope, results: Sequence[RunResult]) -> Queries:
+        table, baseline = QueryTable.from_frame(frame, scope), scope.baseline
+        rules = table.list_rules(scope.run_date)
         for run, texts in rules.items():
-            require_rules(standings, run, texts, "per-query table")
-        queries = cls(distributions=table.distributions(), lowest=table.lowest())
-        changed = any(one.change.kind == "incomparable" for one in standings)
+            require_rules(results, run, texts, "per-query table")
+        queries = cls(distributions=table.count_distributions(), lowest=table.find_lowest())
+        changed = any(result.change.kind == "incomparable" for result in results)
         before = scope.before if baseline is None and table.has_nights and not changed else None
         if baseline is None and before is None:
             return queries
-        against = day(before) if baseline is None else plain(baseline)
-        earlier = {} if before is None else table.rules(before)
-        differ = [format_difference([*texts, *rules.get(run, ())]) for run, texts in earlier.items()]
-        if any(differ) or (baseline is not None and format_difference(one.rules for one in standings)):
-            return replace(
-                queries, not_covered=(f"Losses against {against} are not shown: other rules, other values.",)
-            )
-        losses = table.losses(before=before, baseline=baseline)
+        against = format_day(before) if baseline is None else clean_text(baseline)
+        rules_before = {} if before is None else table.list_rules(before)
+        differences = [format_difference([*texts, *rules.get(run, ())]) for run, texts in rules_before.items()]
+        if any(differences) or (baseline is not None and format_difference(result.rules for result in results)):
+            not_covered = f"Losses against {against} are not shown: its values were computed by other rules."
+            return replace(queries, not_covered=(not_covered,))
+        losses = table.find_losses(before=before, baseline=baseline)
         return replace(queries, losses=losses, losses_against=against)
 
 
@@ -258,15 +250,15 @@ class QueryTexts:
     column: str
 
     @classmethod
-    def of(cls, frame: DataFrame | None, column: str | None) -> QueryTexts | None:
-        """Describe the table of texts; None if there is none. `column` is `query_text` if it is None."""
+    def from_frame(cls, frame: DataFrame | None, column: str | None) -> QueryTexts | None:
+        """Describe a table of texts; None without a table. The default column is `query_text`."""
         require_texts(column, has_texts=frame is not None)
         return None if frame is None else cls(frame, column or QUERY_TEXT)
 
     def add_to(self, rows: Sequence[T], keys: Sequence[str]) -> tuple[T, ...]:
-        """Run an action: add the text of each query; of several texts the first in order, empty for none.
+        """Add the text of each query: the first in order if it has several, empty if it has none.
 
-        `keys` are the columns that name a query. Spark cost: one pass over the table.
+        `keys` are the columns that name a query. Spark cost: an action, one pass over the table.
         """
         require_column(self.frame, self.column, "column of the texts", "table of query texts")
         if not rows:
@@ -277,57 +269,59 @@ class QueryTexts:
         texts = self.frame.select(query.alias("query"), exact_col(self.column).cast("string").alias("text"))
         shown = texts.where(F.col("query").isin(sorted({row.query for row in rows})))
         text_by_query = {
-            row["query"]: plain(row["text"])
-            for row in collected(shown.groupBy("query").agg(F.min("text").alias("text")))
+            row["query"]: clean_text(row["text"])
+            for row in collect_rows(shown.groupBy("query").agg(F.min("text").alias("text")))
             if row["text"] is not None
         }
         return tuple(replace(row, text=text_by_query.get(row.query, "")) for row in rows)
 
 
-def changed_queries(
+def read_changed_queries(
     changed: DataFrame | Iterable[Mapping[str, Any]], scope: Scope, texts: QueryTexts | None = None
 ) -> tuple[ChangedQuery, ...]:
-    """Read queries that changed; any other column of the diagnosis is a key. Runs an action for `texts`."""
+    """Read changed queries; other columns of `changed` are keys. Runs an action for `texts`, and for a DataFrame."""
     queries: list[ChangedQuery] = []
     keys: list[str] = []
-    for row in _changes_of(changed, scope.limits.queries):
+    for row in _select_changes(changed, scope.limits.queries):
         first, second = ((row[name] or [])[: scope.limits.items] for name in ("baseline_list", "list"))
-        keys = [name for name in row if name not in OF_CHANGES]
-        query = _joined(row[name] for name in keys)
-        lists = {"baseline_list": _beside(first, second), "run_list": _beside(second, first)}
+        keys = [name for name in row if name not in CHANGE_COLUMNS]
+        query = _join_keys(row[name] for name in keys)
+        lists = {"baseline_list": _pair_items(first, second), "run_list": _pair_items(second, first)}
         queries.append(read(ChangedQuery, row, query=query, **lists))
     return tuple(queries) if texts is None else texts.add_to(queries, keys)
 
 
-def _joined(keys: Iterable[Any]) -> str:
+def _join_keys(keys: Iterable[Any]) -> str:
     """Name a query by its key columns."""
-    return SEPARATOR.join(map(plain, keys))
+    return SEPARATOR.join(map(clean_text, keys))
 
 
-def _beside(items: Sequence[Row], others: Sequence[Row]) -> tuple[ListedItem, ...]:
-    """Items of a list, each with its rank in the other; lists without names of items have none."""
-    names, other_names = ([plain(one["item"]) if "item" in one else "" for one in its] for its in (items, others))
+def _pair_items(items: Sequence[Row], others: Sequence[Row]) -> tuple[ListedItem, ...]:
+    """Give each item of a list its rank in the other list; None if lists have no names of items."""
+    names, other_names = (
+        [clean_text(item["item"]) if "item" in item else "" for item in ranking] for ranking in (items, others)
+    )
     ranks = {name: rank for rank, name in enumerate(other_names, start=1) if name}
     return tuple(
-        ListedItem(rank=rank, name=name, relevance=one.get("relevance"), other=ranks.get(name))
-        for rank, (name, one) in enumerate(zip(names, items, strict=True), start=1)
+        ListedItem(rank=rank, name=name, relevance=item.get("relevance"), other_rank=ranks.get(name))
+        for rank, (name, item) in enumerate(zip(names, items, strict=True), start=1)
     )
 
 
-def _changes_of(changed: DataFrame | Iterable[Mapping[str, Any]], most: int) -> Rows:
-    """Choose up to `most` rows of `changed_queries` of each kind, the largest first; an action for a DataFrame."""
+def _select_changes(changed: DataFrame | Iterable[Mapping[str, Any]], limit: int) -> Rows:
+    """Select up to `limit` rows of each kind of change, the largest first. Runs an action for a DataFrame."""
     if isinstance(changed, DataFrame):
-        for name in OF_CHANGES:
+        for name in CHANGE_COLUMNS:
             require_column(changed, name, "changed_queries has it", "table of changed queries")
-        rows = [row.asDict(recursive=True) for row in changed.orderBy("place", "change").limit(2 * most).collect()]
+        rows = [row.asDict(recursive=True) for row in changed.orderBy("place", "change").limit(2 * limit).collect()]
     else:
         rows = [dict(row) for row in changed]
-    missing = sorted({name for row in rows for name in OF_CHANGES if name not in row})
+    missing = sorted({name for row in rows for name in CHANGE_COLUMNS if name not in row})
     if missing:
         raise InvalidParameterError(
-            f"the changed queries are no rows of changed_queries: they lack {', '.join(missing)}."
+            f"the changed queries are not rows of changed_queries: they lack {', '.join(missing)}."
         )
-    found = []
+    largest = []
     for change in ("lost", "gained", "lower", "higher"):
-        found += sorted((row for row in rows if row["change"] == change), key=lambda row: int(row["place"]))[:most]
-    return found
+        largest += sorted((row for row in rows if row["change"] == change), key=lambda row: int(row["place"]))[:limit]
+    return largest

@@ -1,4 +1,4 @@
-"""The rows of a report: filtered and cut by Spark, so that what is collected does not grow with the tables."""
+"""Rows of a report, filtered and limited by Spark: the number of collected rows does not grow with the tables."""
 
 from __future__ import annotations
 
@@ -18,27 +18,33 @@ from ndcg_spark.core.workers import collect
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import MIXED, RULES, format_difference, read_rules
 from ndcg_spark.jobs.outputs import SOURCE_TIME
-from ndcg_spark.reports.contents import Comparison, Mean, Standing, columns
+from ndcg_spark.reports.contents import ComparisonRow, Mean, RunResult, list_columns
 from ndcg_spark.reports.settings import ReportLimits
-from ndcg_spark.reports.wording import day
+from ndcg_spark.reports.wording import format_day
 
-MOST_DATASETS = 100
-MOST_MEANS = 20_000
-"""Runs times metrics times cutoffs of a night."""
-_KINDS = {"str": "string", "str | None": "string", "int": "bigint", "int | None": "bigint", "float | None": "double"}
+MAX_DATASETS = 100
+MAX_MEANS = 20_000
+"""Maximum of runs times metrics times cutoffs of a night."""
+_SPARK_TYPES = {
+    "str": "string",
+    "str | None": "string",
+    "int": "bigint",
+    "int | None": "bigint",
+    "float | None": "double",
+}
 _NEEDED = ("run", "segment_by", "segment", "metric", "k", "value")
-_OF_NIGHT = {
+_NIGHT_TYPES = {
     **dict.fromkeys(("dataset", "convention", "config_hash", RULES, "input", "package_version", "note"), "string"),
     "run_date": "date", "computed_at": "timestamp", "flagged": "boolean",
 }  # fmt: skip
-_COMPARED = ("run", "baseline", "segment_by", "segment", "metric", "k", "difference")
-_OF_COMPARISON = {
+_NEEDED_BY_COMPARISONS = ("run", "baseline", "segment_by", "segment", "metric", "k", "difference")
+_COMPARISON_TYPES = {
     **dict.fromkeys((RULES, "dataset", "period"), "string"),
     **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
     SOURCE_TIME: "bigint",  # in seconds
     TOP_ITEMS: "array<bigint>",
 }
-_FLAGGED = {
+_FLAG_TYPES = {
     **dict.fromkeys(("metric", "status", "dataset", "run", "segment_by", "segment", "weekday"), "string"),
     **dict.fromkeys(("z", "limit", "spread", "std_error"), "double"),
     "night": "date",
@@ -59,9 +65,9 @@ class Scope:
     k: int | None
     limits: ReportLimits = field(default_factory=ReportLimits)
     before: date | None = None
-    """The night before that has a result."""
+    """The latest earlier night with a result."""
     baseline: str | None = None
-    """The run against which queries lose; None: the night before."""
+    """The run that losses of queries are against; None: the night before."""
     computed: int | None = None
     """When the means of the night were computed, in seconds since 1970."""
 
@@ -69,59 +75,61 @@ class Scope:
     def night(self) -> Column:
         return F.lit(self.run_date).cast("date")
 
-    def place(self, row: Mapping[str, Any]) -> int:
-        """Place of the run of a row."""
+    def rank_run(self, row: Mapping[str, Any]) -> int:
+        """Return the place of the run of a row among the runs of the report."""
         return self.runs.index(row["run"])
 
-    def older(self, what: str, source: int | None, command: str) -> list[str]:
-        """Say that results are older than the means of the night that they should have been made of."""
+    def find_older(self, table: str, source: int | None, command: str) -> list[str]:
+        """Warn of a table that was computed from older means than those of the night."""
         if source is None or self.computed is None or source >= self.computed:
             return []
-        return [f"{what} of {day(self.run_date)} is older than its means: run {command} again."]
+        return [f"{table} of {format_day(self.run_date)} is older than its means: run {command} again."]
 
-    def of_dataset(self) -> Column:
-        """Condition on the data set; a table may lack it."""
+    def matches_dataset(self) -> Column:
+        """Build the condition on the data set, which is null in tables that lack it."""
         return F.coalesce("dataset", F.lit(self.dataset)) == self.dataset
 
-    def of_runs(self) -> Column:
+    def matches_runs(self) -> Column:
         return F.col("run").isin(*self.runs)
 
-    def of_metric(self) -> Column:
-        """Condition on the metric and its cutoff."""
-        return self.at_k() & (F.col("metric") == self.metric)
+    def matches_metric(self) -> Column:
+        """Build the condition on the metric and its cutoff."""
+        return self.matches_k() & (F.col("metric") == self.metric)
 
     def __str__(self) -> str:
         night = "" if self.run_date is None else f" on {self.run_date.isoformat()}"
         runs = ", ".join(map(repr, self.runs))
         return f"{metric_at(self.metric, self.k)}, data set {self.dataset!r}, run {runs}{night}"
 
-    def at_k(self) -> Column:
+    def matches_k(self) -> Column:
         return F.col("k").eqNullSafe(F.lit(self.k).cast("int"))
 
 
-def metric_table(frame: DataFrame) -> DataFrame:
-    """Select the columns that reports read, lazily; those that the table lacks are null, `dataset` is then empty."""
-    shaped = _shaped(frame, "metric table", _NEEDED, _kinds(Mean) | _OF_NIGHT)
+def select_metrics(frame: DataFrame) -> DataFrame:
+    """Select the columns that reports read, lazily; columns that the table lacks are null, `dataset` is empty."""
+    shaped = _select_columns(frame, "metric table", _NEEDED, _list_types(Mean) | _NIGHT_TYPES)
     return shaped.withColumn("dataset", F.coalesce("dataset", F.lit("")))
 
 
-def comparison_table(frame: DataFrame) -> DataFrame:
-    return _shaped(frame, "comparison table", _COMPARED, _kinds(Comparison) | _OF_COMPARISON)
+def select_comparisons(frame: DataFrame) -> DataFrame:
+    return _select_columns(
+        frame, "comparison table", _NEEDED_BY_COMPARISONS, _list_types(ComparisonRow) | _COMPARISON_TYPES
+    )
 
 
-def flag_table(frame: DataFrame) -> DataFrame:
-    """Like `metric_table`, for the table of `flag_changes`; where it is stored, its night may be the run_date."""
+def select_flags(frame: DataFrame) -> DataFrame:
+    """Like `select_metrics`, for the table of `flag_changes`; in stored tables the night is `run_date`."""
     if not has_column(frame, "night") and has_column(frame, "run_date"):
         frame = frame.withColumnRenamed("run_date", "night")
-    shaped = _shaped(frame, "table of flags", ("night", "metric", "k", "status"), _FLAGGED)
+    shaped = _select_columns(frame, "table of flags", ("night", "metric", "k", "status"), _FLAG_TYPES)
     return shaped.withColumn("segment_by", F.coalesce("segment_by", F.lit("")))
 
 
-def _kinds(content: type) -> dict[str, str]:
-    return {name: _KINDS[kind] for name, kind in columns(content).items()}
+def _list_types(content: type) -> dict[str, str]:
+    return {name: _SPARK_TYPES[kind] for name, kind in list_columns(content).items()}
 
 
-def _shaped(frame: DataFrame, table: str, needed: Sequence[str], kinds: Mapping[str, str]) -> DataFrame:
+def _select_columns(frame: DataFrame, table: str, needed: Sequence[str], kinds: Mapping[str, str]) -> DataFrame:
     for name in needed:
         require_column(frame, name, f"a {table} has it", table)
     return frame.select(
@@ -133,48 +141,48 @@ def _shaped(frame: DataFrame, table: str, needed: Sequence[str], kinds: Mapping[
     )
 
 
-def datasets_of(metrics: DataFrame) -> Rows:
-    """Run an action: name, newest night and number of nights of each data set."""
+def list_datasets(metrics: DataFrame) -> Rows:
+    """List the name, newest night and number of nights of each data set. Runs an action."""
     newest = [F.max("run_date").alias("newest"), F.count_distinct("run_date").alias("n_nights")]
     newest += [F.min(REFUSAL).alias(REFUSAL)] if REFUSAL in metrics.columns else []
-    return collected(metrics.groupBy("dataset").agg(*newest).orderBy("dataset").limit(MOST_DATASETS + 1))
+    return collect_rows(metrics.groupBy("dataset").agg(*newest).orderBy("dataset").limit(MAX_DATASETS + 1))
 
 
-def means_of_night(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> Rows:
-    """Run an action: the means over all queries of a night, of `runs` or, if that is empty, of all."""
-    its = metrics.where(of_night(dataset, night) & (F.col("segment_by") == ""))
+def read_means(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> Rows:
+    """Read the means over all queries of a night, of `runs` or of all runs. Runs an action."""
+    means = metrics.where(matches_night(dataset, night) & (F.col("segment_by") == ""))
     if runs:
-        its = its.where(F.col("run").isin(*runs))
+        means = means.where(F.col("run").isin(*runs))
     times = {"computed": F.col("computed_at").cast("bigint"), "computed_at": format_utc(F.col("computed_at"))}
-    found = collected(its.withColumns(times).limit(MOST_MEANS + 1))
-    if len(found) > MOST_MEANS:
+    rows = collect_rows(means.withColumns(times).limit(MAX_MEANS + 1))
+    if len(rows) > MAX_MEANS:
         raise InputRefusedError(
-            f"the night has more than {MOST_MEANS:,} means over all queries; name the runs of the report."
+            f"the night has more than {MAX_MEANS:,} means over all queries; name the runs of the report."
         )
-    return found
+    return rows
 
 
-def of_night(dataset: str, night: date | None) -> Column:
+def matches_night(dataset: str, night: date | None) -> Column:
     return (F.col("dataset") == dataset) & F.col("run_date").eqNullSafe(F.lit(night).cast("date"))
 
 
-def last_seen(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> dict[str, date]:
-    """Run an action if there are `runs`: the last night before a night of each; left out if there is none."""
+def find_last_nights(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> dict[str, date]:
+    """Find the last earlier night of each run that has one. Runs an action unless `runs` is empty."""
     if not runs or night is None:
         return {}
     earlier = (F.col("dataset") == dataset) & (F.col("run_date") < F.lit(night)) & F.col("run").isin(*runs)
-    found = metrics.where(earlier).groupBy("run").agg(F.max("run_date").alias("last"))
-    return {row["run"]: row["last"] for row in collected(found)}
+    newest = metrics.where(earlier).groupBy("run").agg(F.max("run_date").alias("last"))
+    return {row["run"]: row["last"] for row in collect_rows(newest)}
 
 
-def collected(rows: DataFrame) -> Rows:
+def collect_rows(rows: DataFrame) -> Rows:
     return [row.asDict() for row in collect(rows)]
 
 
-def require_rules(standings: Iterable[Standing], run: str, texts: Iterable[str | None], table: str) -> None:
-    """Refuse a table whose rows of a run were computed by other rules than the means of that run."""
-    means = [one.rules for one in standings if one.mean.run == run]
-    known = [text for text in texts if MIXED not in read_rules(text).values()]  # else combined on purpose
+def require_rules(results: Iterable[RunResult], run: str, texts: Iterable[str | None], table: str) -> None:
+    """Refuse a table with rows of a run that were computed by other rules than the means of that run."""
+    means = [result.rules for result in results if result.mean.run == run]
+    known = [text for text in texts if MIXED not in read_rules(text).values()]  # MIXED: combined on purpose
     difference = format_difference([*means, *known])
     if difference:
         raise InputRefusedError(

@@ -1,4 +1,4 @@
-"""The sections of a report: each reads itself from the tables; together they are its contents."""
+"""The sections of a report, each read from the tables; together they are its contents."""
 
 from __future__ import annotations
 
@@ -25,18 +25,23 @@ from ndcg_spark.history.settings import median_gap, missing_nights
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import contents
 from ndcg_spark.reports import wording as w
-from ndcg_spark.reports.contents import Change, Mean, Row, Section, Standing, level_of, read
+from ndcg_spark.reports.contents import Change, Mean, Row, RunResult, Section, infer_level, read
 from ndcg_spark.reports.queries import Queries
-from ndcg_spark.reports.reading import Scope, collected, comparison_table, flag_table, of_night, require_rules
-from ndcg_spark.reports.wording import day, plain
+from ndcg_spark.reports.reading import (
+    Scope,
+    collect_rows,
+    matches_night,
+    require_rules,
+    select_comparisons,
+    select_flags,
+)
+from ndcg_spark.reports.wording import clean_text, format_day
 
 Computed = Sequence[tuple[str, int | None]]
 """Metrics of the night, as (metric, k)."""
 _PARTS = {"evaluated": "evaluated", "rejected": w.REJECTED, "left_out": "left out by a stated rule"}
-
-
-_OF_SEGMENTS = ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum", "n_missing", "n_unjudged_items",
-                "n_top_items")  # fmt: skip
+_SEGMENT_COLUMNS = ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum", "n_missing",
+                    "n_unjudged_items", "n_top_items")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,34 +51,35 @@ class Flags(Section):
     nights: dict[tuple[date, str | None], str] = field(default_factory=dict)
     segments: tuple[contents.SegmentFlag, ...] = ()
     n_segments: int = 0
-    """All of the night; `segments` has the first of them."""
+    """Number of flagged segments of the night; `segments` has the first of them."""
     earlier_segments: dict[tuple[date, str], tuple[contents.SegmentFlag, int]] = field(default_factory=dict)
-    """By (night, run) of earlier nights: the segment farthest from usual, and the number of flagged segments."""
+    """Segment farthest from usual, and number of flagged segments, by (night, run) of earlier nights."""
     is_known: bool = False
-    """There is a table of flags, so that a night without a flag was judged."""
+    """True with a table of flags: nights without a flag were judged."""
     recovered: tuple[contents.SegmentFlag, ...] = ()
-    """Runs, and segments of them, that are again on the night what they were before a flag."""
+    """Runs and segments that were flagged before and are back to usual on the night."""
 
     @classmethod
     def read(cls, frame: DataFrame | None, scope: Scope) -> Flags:
         if frame is None:
             return cls()
-        of_runs = F.col("run").isNull() | scope.of_runs()
-        flags = flag_table(frame).where(scope.of_metric() & scope.of_dataset() & of_runs)
+        of_runs = F.col("run").isNull() | scope.matches_runs()
+        flags = select_flags(frame).where(scope.matches_metric() & scope.matches_dataset() & of_runs)
         is_flag, of_all = F.col("status").isin(night_flags.LOW, night_flags.HIGH), F.col("segment_by") == ""
         tonight = F.col("night").eqNullSafe(scope.night)
         newest = flags.where(is_flag & of_all).orderBy(F.desc("night"), "run")
-        nights = collected(newest.limit(scope.limits.nights * len(scope.runs)))
+        nights = collect_rows(newest.limit(scope.limits.nights * len(scope.runs)))
         of_segment = is_flag & ~of_all
         (counts,) = flags.agg(
             F.count_if(of_segment & tonight).alias("now"),
             F.count_if(of_segment & (F.col("night") < scope.night)).alias("before"),
             F.count_if(tonight).alias("judged"),
-            F.count_if(tonight & (F.col("status") == night_flags.RECOVERED)).alias("back"),
+            F.count_if(tonight & (F.col("status") == night_flags.RECOVERED)).alias("recovered"),
             F.max(F.when(F.col("night") <= scope.night, F.col("night"))).alias("last"),
             F.max(F.when(tonight, F.col("source_computed_at"))).alias("source"),
         ).collect()
-        back = flags.where(tonight & (F.col("status") == night_flags.RECOVERED))
+        recovered = flags.where(tonight & (F.col("status") == night_flags.RECOVERED))
+        recovered = recovered.orderBy("run", "segment_by", "segment").limit(10)
         order = (F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
         farthest = flags.where(of_segment & tonight).orderBy(*order).limit(scope.limits.segments)
         farthest_of_night = F.max_by(F.struct("segment_by", "segment", "metric", "status", "z", "limit", "weekday"),
@@ -81,87 +87,87 @@ class Flags(Section):
         earlier = flags.where(of_segment & (F.col("night") < scope.night) & F.col("run").isNotNull())
         by_night = earlier.groupBy("night", "run").agg(F.count("*").alias("n"), farthest_of_night)
         newest_segments = by_night.orderBy(F.desc("night"), "run").limit(scope.limits.nights * len(scope.runs))
-        night, last = day(scope.run_date), f"; its last night is {day(counts['last'])}" if counts["last"] else ""
+        night = format_day(scope.run_date)
+        last = f"; its last night is {format_day(counts['last'])}" if counts["last"] else ""
         not_shown = f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown."
         lacks = f"The table of flags has no rows of {night}: it was not judged{last}."
         not_covered = [lacks] if scope.run_date is not None and not counts["judged"] else []
         return cls(
-            nights={(row["night"], row["run"] and plain(row["run"])): _flag_text(row) for row in nights},
-            segments=tuple(_read_segment_flag(row) for row in (collected(farthest) if counts["now"] else ())),
+            nights={(row["night"], row["run"] and clean_text(row["run"])): _describe_flag(row) for row in nights},
+            segments=tuple(_read_segment_flag(row) for row in (collect_rows(farthest) if counts["now"] else ())),
             n_segments=counts["now"],
             recovered=tuple(
                 read(contents.SegmentFlag, row, flag=night_flags.RECOVERED)
-                for row in (
-                    collected(back.orderBy("run", "segment_by", "segment").limit(10)) if counts["back"] else ()
-                )
+                for row in (collect_rows(recovered) if counts["recovered"] else ())
             ),
             earlier_segments={
-                (row["night"], plain(row["run"])): (
+                (row["night"], clean_text(row["run"])): (
                     _read_segment_flag({"run": row["run"], **row["farthest"].asDict()}),
                     row["n"],
                 )
-                for row in (collected(newest_segments) if counts["before"] else ())
+                for row in (collect_rows(newest_segments) if counts["before"] else ())
             },
             is_known=True,
             left_out=(not_shown,) if counts["before"] else (),
-            not_covered=(*not_covered, *scope.older("The table of flags", counts["source"], "flag-changes")),
+            not_covered=(*not_covered, *scope.find_older("The table of flags", counts["source"], "flag-changes")),
         )
 
-    def of(self, row: Row) -> str | None:
-        """Find the flag of a run on a night; the metric table may itself have one."""
-        of_run, of_all = ((row["run_date"], run) for run in (plain(row["run"]), None))
-        found = self.nights.get(of_run, self.nights.get(of_all))
-        return _flag_text(row) if found is None and row.get("flagged") else found
+    def find(self, row: Row) -> str | None:
+        """Find the flag of a run on a night, in the table of flags or in the metric table."""
+        of_run, of_all = ((row["run_date"], run) for run in (clean_text(row["run"]), None))
+        flag = self.nights.get(of_run, self.nights.get(of_all))
+        return _describe_flag(row) if flag is None and row.get("flagged") else flag
 
 
 def _read_segment_flag(row: Row) -> contents.SegmentFlag:
-    return read(contents.SegmentFlag, row, flag=_flag_text(row))
+    return read(contents.SegmentFlag, row, flag=_describe_flag(row))
 
 
-def _flag_text(row: Row) -> str:
-    """Explain why a night was flagged, as far as the table does."""
+def _describe_flag(row: Row) -> str:
+    """Describe a flag: its status, its distance from the usual value, and its note."""
     z, limit = row.get("z"), row.get("limit")
-    parts = [plain(row["status"])] if row.get("status") else []
+    parts = [clean_text(row["status"])] if row.get("status") else []
     usual = "the night before" if night_flags.is_against_night_before(row) else "the usual value"
-    parts += [] if z is None else [f"{w.signed(z, 1)} {night_flags.name_unit(row)} from {usual}"]
-    parts += [] if z is None or limit is None else [f"limit {w.number(limit, 1)}"]
-    parts += [plain(row["note"])] if row.get("note") else []
+    parts += [] if z is None else [f"{w.format_signed(z, 1)} {night_flags.name_unit(row)} from {usual}"]
+    parts += [] if z is None or limit is None else [f"limit {w.format_number(limit, 1)}"]
+    parts += [clean_text(row["note"])] if row.get("note") else []
     return ", ".join(parts) or "unlike the nights before"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend(Section):
-    """Nights by run, the oldest first."""
+    """Points by run, the oldest night first."""
 
-    nights: dict[str, tuple[contents.Night, ...]] = field(default_factory=dict)
+    nights: dict[str, tuple[contents.TrendPoint, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, table: DataFrame, scope: Scope, flags: Flags, n_nights: int) -> Trend:
-        most, run_date = scope.limits.nights, F.col("run_date")
+        limit, run_date = scope.limits.nights, F.col("run_date")
         until = run_date.isNull() if scope.run_date is None else run_date <= scope.night
-        its = scope.of_dataset() & (F.col("segment_by") == "") & scope.of_metric() & scope.of_runs() & until
-        newest = table.where(its).orderBy(F.desc("run_date"), "run").limit(most * len(scope.runs))
-        kept = (*contents.columns(Mean), "config_hash", RULES, "run_date", "flagged", "note")
-        rows = collected(newest.select(*kept))
-        days = sorted({row["run_date"] for row in rows if row["run_date"]})[-most:]
-        trend = cls.of_rows([row for row in rows if not days or row["run_date"] >= days[0]], flags)
+        overall = table.where(scope.matches_dataset() & (F.col("segment_by") == ""))
+        series = overall.where(scope.matches_metric() & scope.matches_runs() & until)
+        newest = series.orderBy(F.desc("run_date"), "run").limit(limit * len(scope.runs))
+        names = (*contents.list_columns(Mean), "config_hash", RULES, "run_date", "flagged", "note")
+        rows = collect_rows(newest.select(*names))
+        days = sorted({row["run_date"] for row in rows if row["run_date"]})[-limit:]
+        trend = cls.from_rows([row for row in rows if not days or row["run_date"] >= days[0]], flags)
         left_out = []
-        if n_nights > most and len(days) == most:
-            left_out.append(f"Trend: the newest {most:,} nights of {n_nights:,}.")
+        if n_nights > limit and len(days) == limit:
+            left_out.append(f"Trend: the newest {limit:,} nights of {n_nights:,}.")
         return replace(trend, left_out=tuple(left_out))
 
     @classmethod
-    def of_rows(cls, rows: Iterable[Row], flags: Flags) -> Trend:
-        nights: dict[str, tuple[contents.Night, ...]] = {}
-        for row in sorted(rows, key=lambda one: (one["run"], one["run_date"] or date.min)):
-            mean, when = read(Mean, row), row["run_date"] or date.min
-            night = read(contents.Night, row, run_date=when, mean=mean, flag=flags.of(row), rules=row["rules"])
-            nights[mean.run] = (*nights.get(mean.run, ()), night)
+    def from_rows(cls, rows: Iterable[Row], flags: Flags) -> Trend:
+        nights: dict[str, tuple[contents.TrendPoint, ...]] = {}
+        for row in sorted(rows, key=lambda row: (row["run"], row["run_date"] or date.min)):
+            mean, run_date = read(Mean, row), row["run_date"] or date.min
+            known = {"run_date": run_date, "mean": mean, "flag": flags.find(row), "rules": row["rules"]}
+            nights[mean.run] = (*nights.get(mean.run, ()), read(contents.TrendPoint, row, **known))
         return cls(nights=nights)
 
     @property
     def days(self) -> list[date]:
-        return sorted({night.run_date for nights in self.nights.values() for night in nights})
+        return sorted({point.run_date for points in self.nights.values() for point in points})
 
     @property
     def nights_apart(self) -> int:
@@ -169,173 +175,172 @@ class Trend(Section):
 
     @property
     def missing(self) -> list[date]:
-        """Days between the nights that no run has, where nights are mostly a day apart."""
+        """Days without a result of any run, if nights are mostly a day apart."""
         return missing_nights(self.days)
 
-    def night_before(self, night: date | None) -> date | None:
-        return max((one for one in self.days if night and one < night), default=None)
+    def find_night_before(self, night: date | None) -> date | None:
+        return max((day for day in self.days if night and day < night), default=None)
 
-    def standing(self, mean: Mean, level: float) -> Standing:
-        """Compare a mean of the metric of the headline over all queries with the nights before."""
-        nights = self.nights.get(mean.run, ())
-        if not nights:
-            return Standing(mean=mean, change=Change(kind="first"))
-        now, earlier = nights[-1], nights[:-1]
-        before = next((one for one in reversed(earlier) if one.mean.value is not None), None)
+    def compare_run(self, mean: Mean, level: float) -> RunResult:
+        """Compare the mean of a run over all queries with its earlier nights."""
+        points = self.nights.get(mean.run, ())
+        if not points:
+            return RunResult(mean=mean, change=Change(kind="first"))
+        now, earlier = points[-1], points[:-1]
+        before = next((point for point in reversed(earlier) if point.mean.value is not None), None)
         change = Change(kind="first")
         if before is not None:
-            change = contents.change_of(mean, before.mean, before.run_date, same=now.is_like(before), level=level)
-        week_before = [one.mean for one in earlier if now.run_date - one.run_date == timedelta(days=7)]
-        rejected = [one.mean.rejected for one in earlier if one.mean.rejected is not None]
-        return Standing(
+            same = now.is_like(before)
+            change = contents.compare_nights(mean, before.mean, before.run_date, same=same, level=level)
+        week_before = [point.mean for point in earlier if now.run_date - point.run_date == timedelta(days=7)]
+        rejected = [point.mean.rejected_share for point in earlier if point.mean.rejected_share is not None]
+        return RunResult(
             mean=mean,
             change=change,
             flag=now.flag,
             before=None if before is None else before.mean,
             week_before=week_before[0] if week_before else None,
-            usually_rejected=median(rejected) if rejected else None,
+            usual_rejected_share=median(rejected) if rejected else None,
             rules=now.rules,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """Runs, and segments of the runs of the report, without rows on the night; segments with most queries first."""
+    """Runs, and segments of the shown runs, without rows on the night; segments with the most queries first."""
 
-    runs: tuple[contents.Absent, ...] = ()
-    segments: tuple[contents.Absent, ...] = ()
+    runs: tuple[contents.MissingSeries, ...] = ()
+    segments: tuple[contents.MissingSeries, ...] = ()
     n_segments: int = 0
-    """All of them; `segments` has the first."""
+    """Number of missing segments; `segments` has the first of them."""
 
     @classmethod
-    def read(cls, table: DataFrame, scope: Scope, runs: Sequence[str], seen: Mapping[str, date]) -> Missing:
-        """Read the last nights of series, of `runs` if there are any; of `seen` only those nights may be known."""
+    def read(cls, table: DataFrame, scope: Scope, runs: Sequence[str], last_nights: Mapping[str, date]) -> Missing:
+        """Read missing series, of `runs` if there are any; `last_nights` are of further missing runs."""
         if scope.run_date is None:
             return cls()
-        most, here, is_run = scope.limits.segments, scope.of_runs(), F.col("segment_by") == ""
-        series = find_missing_series(table.where(scope.of_dataset() & scope.of_metric()), scope.run_date)
-        other = is_run & ~here & (F.col("run").isin(*runs) if runs else F.lit(True))
-        kept = series.where(other | (~is_run & here))
+        limit, is_shown, is_run = scope.limits.segments, scope.matches_runs(), F.col("segment_by") == ""
+        missing = find_missing_series(table.where(scope.matches_dataset() & scope.matches_metric()), scope.run_date)
+        is_missing_run = is_run & ~is_shown & (F.col("run").isin(*runs) if runs else F.lit(True))
+        missing = missing.where(is_missing_run | (~is_run & is_shown))
         order = (is_run.desc(), F.desc_nulls_last("last_queries"), "run", "segment_by", "segment")
-        absent = [
-            contents.Absent(
+        all_series = [
+            contents.MissingSeries(
                 last=read(Mean, row, value=row["median"], n_queries=row["last_queries"] or 0, std_error=None),
                 night=row["last_night"],
             )
-            for row in collected(kept.orderBy(*order).limit(most + 1))
+            for row in collect_rows(missing.orderBy(*order).limit(limit + 1))
         ]
-        segments = [one for one in absent if one.last.by]
-        known = {one.last.run: one for one in absent if not one.last.by}
-        for run, night in seen.items():
+        segments = [series for series in all_series if series.last.by]
+        by_run = {series.last.run: series for series in all_series if not series.last.by}
+        for run, night in last_nights.items():
             last = read(Mean, {"run": run, "segment_by": "", "metric": ""})
-            known.setdefault(last.run, contents.Absent(last=last, night=night))
-        n_segments = len(segments) if len(absent) <= most else kept.where(~is_run).count()
-        return cls(runs=tuple(known.values()), segments=tuple(segments[:most]), n_segments=n_segments)
+            by_run.setdefault(last.run, contents.MissingSeries(last=last, night=night))
+        n_segments = len(segments) if len(all_series) <= limit else missing.where(~is_run).count()
+        return cls(runs=tuple(by_run.values()), segments=tuple(segments[:limit]), n_segments=n_segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segments(Section):
-    """Segments with their change since the night before, those with the most queries first; then those missing."""
+    """Segments with their change since the night before, the largest first; missing segments come last."""
 
     rows: tuple[contents.SegmentRow, ...] = ()
 
     @classmethod
-    def read(cls, table: DataFrame, scope: Scope, standings: Sequence[Standing], missing: Missing) -> Segments:
-        most, since, now = scope.limits.segments, scope.before, of_night(scope.dataset, scope.run_date)
-        either = now if since is None else now | of_night(scope.dataset, since)
-        its = table.where(either & (F.col("segment_by") != "") & scope.of_metric() & scope.of_runs())
+    def read(cls, table: DataFrame, scope: Scope, results: Sequence[RunResult], missing: Missing) -> Segments:
+        limit, since, now = scope.limits.segments, scope.before, matches_night(scope.dataset, scope.run_date)
+        either = now if since is None else now | matches_night(scope.dataset, since)
+        segments = table.where(either & (F.col("segment_by") != "") & scope.matches_metric() & scope.matches_runs())
         aggregates = [F.max(now).alias("is_there")]
-        for name in _OF_SEGMENTS:
+        for name in _SEGMENT_COLUMNS:
             aggregates.append(F.max(F.when(now, F.col(name))).alias(name))
             aggregates.append(F.max(F.when(~now, F.col(name))).alias(f"before_{name}"))
-        grouped = its.groupBy("run", "segment_by", "segment", "metric", "k").agg(*aggregates).where("is_there")
-        rows = collected(grouped.orderBy(F.desc("n_queries"), "run", "segment_by", "segment").limit(most + 1))
-        n_all = grouped.count() if len(rows) > most else len(rows)
-        whole, level = {one.mean.run: one for one in standings}, level_of([one.mean for one in standings])
-        found = []
-        for row in rows[:most]:
+        grouped = segments.groupBy("run", "segment_by", "segment", "metric", "k").agg(*aggregates).where("is_there")
+        rows = collect_rows(grouped.orderBy(F.desc("n_queries"), "run", "segment_by", "segment").limit(limit + 1))
+        n_all = grouped.count() if len(rows) > limit else len(rows)
+        result_by_run = {result.mean.run: result for result in results}
+        level = infer_level([result.mean for result in results])
+        segment_rows = []
+        for row in rows[:limit]:
             earlier = {name.removeprefix("before_"): row[name] for name in row if name.startswith("before_")}
-            mean, before = read(Mean, row), read(Mean, {**row, **earlier})
-            had = None if since is None or before.value is None else before
-            of_run = whole[mean.run]
-            change = contents.change_of(mean, had, since, same=of_run.change.kind != "incomparable", level=level)
-            in_all = of_run.mean.weight * (of_run.change.difference or 0.0)
-            share = change.difference * mean.weight / in_all if in_all and change.difference is not None else None
-            found.append(contents.SegmentRow(mean=mean, change=change, share=share, before=had))
-        there = {(one.mean.run, one.mean.by, one.mean.segment) for one in found}
-        for one in missing.segments:
-            if (one.last.run, one.last.by, one.last.segment) not in there:
-                mean, change = replace(one.last, value=None, n_queries=0), Change(kind="lost", since=one.night)
-                found.append(contents.SegmentRow(mean=mean, change=change, before=one.last))
-        sentence = f"Segments: the {most:,} with the most queries of {n_all:,}."
-        return cls(rows=tuple(found), left_out=(sentence,) if n_all > most else ())
+            mean, before = read(Mean, row), None if since is None else read(Mean, {**row, **earlier})
+            before = None if before is None or before.value is None else before
+            result = result_by_run[mean.run]
+            same = result.change.kind != "incomparable"
+            change = contents.compare_nights(mean, before, since, same=same, level=level)
+            total = result.mean.weight * (result.change.difference or 0.0)
+            share = change.difference * mean.weight / total if total and change.difference is not None else None
+            segment_rows.append(contents.SegmentRow(mean=mean, change=change, share=share, before=before))
+        present = {(row.mean.run, row.mean.by, row.mean.segment) for row in segment_rows}
+        for series in missing.segments:
+            if (series.last.run, series.last.by, series.last.segment) not in present:
+                mean, change = replace(series.last, value=None, n_queries=0), Change(kind="lost", since=series.night)
+                segment_rows.append(contents.SegmentRow(mean=mean, change=change, before=series.last))
+        sentence = f"Segments: the {limit:,} with the most queries of {n_all:,}."
+        return cls(rows=tuple(segment_rows), left_out=(sentence,) if n_all > limit else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences(Section):
-    """Comparisons of runs; `period` is empty if they are of the night alone."""
+    """Comparisons of runs; `period` is empty for comparisons of a single night."""
 
-    rows: tuple[contents.Comparison, ...] = ()
+    rows: tuple[contents.ComparisonRow, ...] = ()
     period: str = ""
 
     @classmethod
     def read(
-        cls, comparison: DataFrame | ComparedRuns | None, scope: Scope, standings: Iterable[Standing]
+        cls, comparison: DataFrame | ComparedRuns | None, scope: Scope, results: Iterable[RunResult]
     ) -> Differences:
         if comparison is None:
             return cls()
         frame = raise_refusals(comparison.counted) if isinstance(comparison, ComparedRuns) else comparison
-        of_metric = comparison_table(frame).where(scope.of_metric() & scope.of_runs() & scope.of_dataset())
-        its, night, most = of_metric, scope.night, scope.limits.comparisons
+        night, limit = scope.night, scope.limits.comparisons
+        is_in_scope = scope.matches_metric() & scope.matches_runs() & scope.matches_dataset()
+        all_nights = comparisons = select_comparisons(frame).where(is_in_scope)
         if scope.run_date is not None:
             ends = F.when(F.col("period") == "rolling_7", F.col("period_end") == night)
-            holds = ends.otherwise((F.col("period_start") <= night) & (F.col("period_end") >= night))
-            its = its.where(
-                F.when(F.col("period").isNotNull(), holds).otherwise(F.coalesce("run_date", night) == night)
+            contains = ends.otherwise((F.col("period_start") <= night) & (F.col("period_end") >= night))
+            comparisons = comparisons.where(
+                F.when(F.col("period").isNotNull(), contains).otherwise(F.coalesce("run_date", night) == night)
             )
         overall_first = F.when(F.col("segment_by") == "", 0).otherwise(1)
-        ordered = its.orderBy(overall_first, F.desc("n_queries"), "run", "baseline", "segment_by", "segment")
-        found = collected(ordered.limit(most + 1))
-        if not found:
-            earlier = of_metric.where(F.col("period").isNull() & (F.col("run_date") < night))
+        ordered = comparisons.orderBy(overall_first, F.desc("n_queries"), "run", "baseline", "segment_by", "segment")
+        rows = collect_rows(ordered.limit(limit + 1))
+        if not rows:
+            earlier = all_nights.where(F.col("period").isNull() & (F.col("run_date") < night))
             last: date | None = earlier.agg(F.max("run_date")).collect()[0][0]
             if last is None:
                 raise InputRefusedError(f"the comparison table has no rows of {scope}.")
-            lacks = f"The comparison table has no rows of {day(scope.run_date)}; its last night is {day(last)}."
-            return cls(not_covered=(lacks,))
-        periods = sorted({str(row["period"]) for row in found})
+            lacks = f"The comparison table has no rows of {format_day(scope.run_date)}"
+            return cls(not_covered=(f"{lacks}; its last night is {format_day(last)}.",))
+        periods = sorted({str(row["period"]) for row in rows})
         if len(periods) > 1:
             raise InputRefusedError(
                 f"the comparison table has several periods ({', '.join(periods)}); choose one by a query, such as "
                 f"SELECT * FROM ... WHERE period = '{periods[0]}'."
             )
-        rows = found[:most]
+        rows, is_cut = rows[:limit], len(rows) > limit
         if isinstance(comparison, ComparedRuns):
             check_matched(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
         for row in rows:
-            require_rules(standings, row["run"], [row.get(RULES)], "comparison table")
+            require_rules(results, row["run"], [row.get(RULES)], "comparison table")
         period, *dates = (rows[0][name] for name in ("period", "period_start", "period_end"))
-        sentence = f"Differences: overall ones, and the segments with the most queries, {most:,} rows."
+        source = max(filter(None, (row.get("source_computed_at") for row in rows)), default=None)
+        sentence = f"Differences: overall ones, and the segments with the most queries, {limit:,} rows."
         return cls(
-            rows=tuple(read(contents.Comparison, row) for row in rows),
-            period="" if period is None else w.period_name(period, *dates),
-            left_out=(sentence,) if len(found) > most else (),
-            not_covered=tuple(
-                scope.older(
-                    "The comparison",
-                    max(filter(None, (row.get("source_computed_at") for row in rows)), default=None),
-                    "compare-runs",
-                )
-            ),
+            rows=tuple(read(contents.ComparisonRow, row) for row in rows),
+            period="" if period is None else w.name_period(period, *dates),
+            left_out=(sentence,) if is_cut else (),
+            not_covered=tuple(scope.find_older("The comparison", source, "compare-runs")),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounting:
-    """Counts of rows and queries by what became of them, added up over runs if `runs_added`.
+    """Counts of rows and queries by status, added up over runs if `runs_added`.
 
-    `n_read` is None if only the metric table is given, which lacks rejected rows without a run; `n_unjudged_items`,
-    of the first `k`, if the table lacks it.
+    `n_read` is None without the JSON of the job: the metric table lacks rejected rows without a run. Items among the
+    first `k` without a judgment are not counted (None) in older tables.
     """
 
     rows: tuple[tuple[str, int], ...] = ()
@@ -348,27 +353,29 @@ class Accounting:
 
     @classmethod
     def read(cls, means: Sequence[Mean], summary: Mapping[str, Any] | None) -> Accounting:
-        """Count by the JSON of the job, else by the means of the headline, one a run."""
-        statuses = {"n_queries": "in the mean", **contents.OUTSIDE}
-        if any(one.n_lost_queries is None for one in means):
+        """Count rows from the JSON of the job or, without it, from the means of the headline, one per run."""
+        statuses = {"n_queries": "in the mean", **contents.UNCOUNTED}
+        if any(mean.n_lost_queries is None for mean in means):
             del statuses["n_lost_queries"]
-        unjudged = [one.n_unjudged_items for one in means]
-        counted = [one for one in means if one.n_rows is not None]
+        unjudged = [mean.n_unjudged_items for mean in means]
+        with_rows = [mean for mean in means if mean.n_rows is not None]
         parts: dict[str, int] = {}
-        its = {} if summary is None else summary["rows"]
+        counts = {} if summary is None else summary["rows"]
         if summary is not None:
-            parts = {name: int(its.get(name, 0)) for name in _PARTS}
-        elif counted:
-            parts = {"evaluated": sum(one.n_rows or 0 for one in counted)}
-            parts["left_out"] = sum(one.n_left_out or 0 for one in counted)
-            if all(one.n_rejected is not None for one in counted):
-                parts["rejected"] = sum(one.n_rejected or 0 for one in counted)
-        reasons = {plain(reason): int(n) for reason, n in its.get("rejected_by_reason", {}).items()}
+            parts = {name: int(counts.get(name, 0)) for name in _PARTS}
+        elif with_rows:
+            parts = {"evaluated": sum(mean.n_rows or 0 for mean in with_rows)}
+            parts["left_out"] = sum(mean.n_left_out or 0 for mean in with_rows)
+            if all(mean.n_rejected is not None for mean in with_rows):
+                parts["rejected"] = sum(mean.n_rejected or 0 for mean in with_rows)
+        reasons = {clean_text(reason): int(n) for reason, n in counts.get("rejected_by_reason", {}).items()}
         return cls(
             rows=tuple((words, parts[name]) for name, words in _PARTS.items() if name in parts),
-            n_read=None if summary is None else int(its["read"]),
-            rejected=tuple(sorted(reasons.items(), key=lambda one: (-one[1], one[0]))),
-            queries=tuple((words, sum(getattr(one, name) or 0 for one in means)) for name, words in statuses.items()),
+            n_read=None if summary is None else int(counts["read"]),
+            rejected=tuple(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))),
+            queries=tuple(
+                (status, sum(getattr(mean, name) or 0 for mean in means)) for name, status in statuses.items()
+            ),
             n_unjudged_items=None if None in unjudged else sum(n or 0 for n in unjudged),
             k=means[0].k if means else None,
             runs_added=len(means) > 1,
@@ -377,57 +384,59 @@ class Accounting:
 
 def check_summary(summary: Mapping[str, Any], dataset: str, night: date | None, config_hashes: set[str]) -> None:
     rows = summary.get("rows")
-    whole = isinstance(rows, Mapping) and all(isinstance(rows.get(name), int) for name in ("read", *_PARTS))
-    if not whole:
+    is_complete = isinstance(rows, Mapping) and all(isinstance(rows.get(name), int) for name in ("read", *_PARTS))
+    if not is_complete:
         raise InvalidParameterError(
-            "the summary is no JSON of mean-ndcg: it lacks rows with read, evaluated, rejected."
+            "the summary is not a JSON file of mean-ndcg: it lacks rows with read, evaluated, rejected."
         )
     stated = [
         ("data set", summary.get("dataset"), {dataset}),
         ("date", summary.get("run_date"), {night.isoformat()} if night else set()),
         ("config_hash", summary.get("config_hash"), config_hashes),
     ]
-    for what, has, wanted in stated:
-        if has is not None and wanted and has not in wanted:
+    for name, value, expected in stated:
+        if value is not None and expected and value not in expected:
             raise InvalidParameterError(
-                f"the summary is of another {what}: {has!r}; the report is of {', '.join(sorted(map(repr, wanted)))}."
+                f"the summary is of another {name}: {value!r}; the report is of "
+                f"{', '.join(sorted(map(repr, expected)))}."
             )
 
 
-def gate_results(
-    texts: Iterable[str], computed: Computed, rows: Sequence[Row], absent: Iterable[str] = ()
+def check_gates(
+    texts: Iterable[str], computed: Computed, rows: Sequence[Row], missing_runs: Iterable[str] = ()
 ) -> tuple[contents.GateResult, ...]:
-    """Hold the means over all queries against gates; runs that are `absent` do not meet those that name them."""
+    """Check gates on the means over all queries; gates that name a missing run are not met."""
     results = []
     for gate in (Gate.among(text, computed) for text in texts):
-        lacking = {"segment_by": "", "metric": gate.metric, "k": gate.k, "value": None}
-        more = [{**lacking, "run": run} for run in absent if run == gate.run]
-        stated = {**asdict(gate), "text": gate.text.strip()}
-        results += [read(contents.GateResult, {**stated, **one}) for one in gate.results([*map(dict, rows), *more])]
+        missing = {"segment_by": "", "metric": gate.metric, "k": gate.k, "value": None}
+        candidates = [*map(dict, rows), *({**missing, "run": run} for run in missing_runs if run == gate.run)]
+        columns = {**asdict(gate), "text": gate.text.strip()}
+        results += [read(contents.GateResult, {**columns, **result}) for result in gate.results(candidates)]
     return tuple(results)
 
 
-def provenance(rows: Iterable[Row]) -> tuple[contents.Provenance, ...]:
-    """Provenance of the runs, without duplicates."""
-    return tuple(dict.fromkeys(read(contents.Provenance, row, words=_words(row["convention"])) for row in rows))
+def list_provenance(rows: Iterable[Row]) -> tuple[contents.Provenance, ...]:
+    """List the provenance of the runs, without duplicates."""
+    values = (read(contents.Provenance, row, words=_describe_convention(row["convention"])) for row in rows)
+    return tuple(dict.fromkeys(values))
 
 
-def _words(convention: str | None) -> tuple[tuple[str, str], ...]:
+def _describe_convention(convention: str | None) -> tuple[tuple[str, str], ...]:
     if not convention:
         return ()
     try:
         parsed = Convention.parse(convention)
     except InvalidParameterError:
-        return ()  # with functions that only its author has
-    return tuple((plain(title), plain(words)) for title, words in in_words(parsed))
+        return ()  # it names functions of a user
+    return tuple((clean_text(title), clean_text(words)) for title, words in in_words(parsed))
 
 
-def titled(title: str | None, dataset: str, runs: Sequence[str]) -> str:
+def choose_title(title: str | None, dataset: str, runs: Sequence[str]) -> str:
     if title:
-        return plain(title)
-    name = w.shortened(plain(dataset), w.MOST_CHARACTERS)
+        return clean_text(title)
+    name = w.shorten(clean_text(dataset), w.MAX_NAME)
     if len(runs) == 1 and runs[0]:
-        return f"Ranking quality of {w.shortened(plain(runs[0]), w.MOST_CHARACTERS)}" + (f", {name}" if name else "")
+        return f"Ranking quality of {w.shorten(clean_text(runs[0]), w.MAX_NAME)}" + (f", {name}" if name else "")
     return f"Ranking quality, {name}" if name else "Ranking quality"
 
 
@@ -441,11 +450,11 @@ class Contents:
     metric: str
     k: int | None
     level: float
-    standings: tuple[Standing, ...]
+    results: tuple[RunResult, ...]
     means: tuple[Mean, ...]
     """Means over all queries."""
     notes: tuple[str, ...] = ()
-    """Sentences about what no section knows that it is left out."""
+    """Sentences about what is left out that belong to no section."""
     flags: Flags = field(default_factory=Flags)
     trend: Trend = field(default_factory=Trend)
     missing: Missing = field(default_factory=Missing)
@@ -459,61 +468,61 @@ class Contents:
     production: str | None = None
     """The run that the headline is about; None: any."""
     today: date | None = None
-    """Day of the report, if the headline is to tell that a later night is due."""
+    """Day of the report, if the headline shall warn that a later night is due."""
 
     @property
     def left_out(self) -> list[str]:
-        return [*self.notes, *(text for one in self._sections for text in one.left_out)]
+        return [*self.notes, *(text for section in self._sections for text in section.left_out)]
 
     @property
     def not_covered(self) -> list[str]:
-        return [text for one in self._sections for text in one.not_covered]
+        return [text for section in self._sections for text in section.not_covered]
 
     @property
     def _sections(self) -> list[Section]:
-        values = [getattr(self, one.name) for one in fields(self)]
-        return [one for one in values if isinstance(one, Section)]
+        values = [getattr(self, each.name) for each in fields(self)]
+        return [value for value in values if isinstance(value, Section)]
 
     @property
     def rules_differ(self) -> str:
         """Differences between the rules of the runs."""
-        return plain(format_difference(one.rules for one in self.standings))
+        return clean_text(format_difference(result.rules for result in self.results))
 
     @property
     def label(self) -> str:
-        return w.metric_name(self.metric, self.k)
+        return w.name_metric(self.metric, self.k)
 
     @property
     def unjudged_matters(self) -> bool:
-        """Whether more than a hundredth of the first items of a run have no judgment."""
-        return any((one.mean.unjudged or 0.0) > 0.01 for one in self.standings)
+        """True if over 1 % of the first items of a run have no judgment."""
+        return any((result.mean.unjudged_share or 0.0) > 0.01 for result in self.results)
 
     @property
     def larger_is_better(self) -> bool | None:
-        """None if neither direction of the metric of the headline is better."""
+        """True, False, or None if neither direction of the metric is better."""
         return direction_of(self.metric)
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Runs, the best first; those with the highest value first where neither direction is better."""
-        return tuple(one.mean.run for one in self.standings)
+        """Runs, the best first; if neither direction is better, the highest first."""
+        return tuple(result.mean.run for result in self.results)
 
     @property
-    def standing_tables(self) -> list[tuple[str, list[Standing]]]:
-        """Runs by their rules, and what differs between these; runs of unknown rules are put with the first."""
-        texts = [one.rules for one in self.standings if one.rules]
-        tables: dict[str, list[Standing]] = {}
-        for one in self.standings:
-            rules = one.rules or next(iter(texts), None)
+    def result_tables(self) -> list[tuple[str, list[RunResult]]]:
+        """Results grouped by rules, with the rules that differ; results without rules join the first group."""
+        texts = [result.rules for result in self.results if result.rules]
+        tables: dict[str, list[RunResult]] = {}
+        for result in self.results:
+            rules = result.rules or next(iter(texts), None)
             about = ", ".join(f"{name}={read_rules(rules).get(name)}" for name in find_differing_rules(texts))
-            tables.setdefault(about, []).append(one)
+            tables.setdefault(about, []).append(result)
         return list(tables.items())
 
     @property
     def decimals(self) -> int:
         """Decimals of the metric: the narrowest interval of the headline has two digits."""
-        return w.decimals_for(one.mean.half for one in self.standings)
+        return w.choose_decimals(result.mean.half for result in self.results)
 
     @property
     def curve(self) -> tuple[Mean, ...]:
-        return tuple(one for one in self.means if one.metric == self.metric)
+        return tuple(mean for mean in self.means if mean.metric == self.metric)

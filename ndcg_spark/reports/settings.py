@@ -1,4 +1,4 @@
-"""What a report shows, and how much of a table fits into it."""
+"""Settings of a report, and limits to how much of a table it shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUERY_TEXT = "query_text"
 
 
 def require_texts(column: str | None, *, has_texts: bool) -> None:
-    """Raise for a column of texts without a table of them."""
+    """Raise for a column of query texts without a table of query texts."""
     if column is not None and not has_texts:
         raise InvalidParameterError(
             f"{option('query_text_col')} has no effect without {option('query_texts')}; remove it."
@@ -26,16 +26,16 @@ def require_texts(column: str | None, *, has_texts: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportLimits:
-    """The most that a report shows. It states what it leaves out.
+    """Limits of a report. The page states what it leaves out.
 
     Parameters
     ----------
     runs : int
         Runs; those with the highest value come first.
     queries : int
-        Queries to list of each run, the lowest and those that lost the most.
+        Queries to list of each run: those with the lowest values, and those that lost the most.
 
-        And of the queries that changed most, those that lost and those that gained.
+        Also the number of changed queries to list, of those that lost and of those that gained.
     segments : int
         Segments to list, those with the most queries.
     nights : int
@@ -55,46 +55,46 @@ class ReportLimits:
 
     def __post_init__(self) -> None:
         check_values(self)
-        for one in fields(self):
-            most = 8 if one.name == "runs" else 2_000  # colours end at eight
-            if not 1 <= getattr(self, one.name) <= most:
+        for limit in fields(self):
+            maximum = 8 if limit.name == "runs" else 2_000  # colours end at eight
+            if not 1 <= getattr(self, limit.name) <= maximum:
                 raise InvalidParameterError(
-                    f"{one.name} must be between 1 and {most:,}; got {getattr(self, one.name)}."
+                    f"{limit.name} must be between 1 and {maximum:,}; got {getattr(self, limit.name)}."
                 )
 
 
-def _json_of(name: str, command: str) -> Callable[[str], Mapping[str, Any]]:
-    """Build what reads a file that a command wrote as JSON; in a log its last line is the JSON."""
+def _build_json_reader(name: str, command: str) -> Callable[[str], Mapping[str, Any]]:
+    """Build a reader of JSON files that a command wrote; the JSON is the last line of the file."""
 
     def read(path: str) -> Mapping[str, Any]:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise InvalidParameterError(f"{option(name)} {path!r} cannot be read: {reason}.") from error
         lines = text.strip().splitlines()
         try:
-            found = json.loads(lines[-1] if lines else "")
+            content = json.loads(lines[-1] if lines else "")
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise InvalidParameterError(f"{option(name)} {path!r} is no JSON of {command}.")
-        return found
+            content = None
+        if not isinstance(content, dict):
+            raise InvalidParameterError(f"{option(name)} {path!r} is not a JSON file of {command}.")
+        return content
 
     return read
 
 
-def _changed_queries(path: str) -> tuple[Mapping[str, Any], ...]:
-    """Read the queries in what `diagnose runs` wrote."""
-    queries = _json_of("diagnosis", "diagnose runs")(path).get("queries")
-    if not isinstance(queries, list) or not all(isinstance(one, dict) for one in queries):
-        raise InvalidParameterError(f"{option('diagnosis')} {path!r} is no JSON of diagnose runs.")
+def _read_changed_queries(path: str) -> tuple[Mapping[str, Any], ...]:
+    """Read the queries from the JSON of `diagnose runs`."""
+    queries = _build_json_reader("diagnosis", "diagnose runs")(path).get("queries")
+    if not isinstance(queries, list) or not all(isinstance(query, dict) for query in queries):
+        raise InvalidParameterError(f"{option('diagnosis')} {path!r} is not a JSON file of diagnose runs.")
     return tuple(queries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportJobSettings:
-    """What `report` is asked to show.
+    """Settings of the `report` job.
 
     Parameters
     ----------
@@ -122,9 +122,11 @@ class ReportJobSettings:
     """
 
     summary: Annotated[
-        Mapping[str, Any] | None, Flag(group="Input", metavar="FILE", read=_json_of("summary", "mean-ndcg"))
+        Mapping[str, Any] | None, Flag(group="Input", metavar="FILE", read=_build_json_reader("summary", "mean-ndcg"))
     ] = None
-    diagnosis: Annotated[tuple[Mapping[str, Any], ...] | None, Flag(metavar="FILE", read=_changed_queries)] = None
+    diagnosis: Annotated[tuple[Mapping[str, Any], ...] | None, Flag(metavar="FILE", read=_read_changed_queries)] = (
+        None
+    )
     query_text_col: Annotated[str | None, Flag(metavar="COLUMN", shown=QUERY_TEXT)] = None
     run_date: Annotated[date | None, Flag(group="Content", shown="the newest")] = None
     dataset: Annotated[str | None, Flag(metavar="NAME", shown="the only one")] = None

@@ -1,4 +1,4 @@
-"""What `report` does with its tables. What is called `run` runs actions."""
+"""The work of the `report` job. Methods named `run` run Spark actions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from ndcg_spark.jobs.runner import Outcome, Work
 from ndcg_spark.reports.assembly import report
-from ndcg_spark.reports.message import message_of
-from ndcg_spark.reports.sentences import contrary_gates, headline
+from ndcg_spark.reports.message import build_message
+from ndcg_spark.reports.sentences import list_contrary_gates, write_headline
 from ndcg_spark.reports.settings import ReportJobSettings
 
 
@@ -19,13 +19,13 @@ class DrawReport(Work[ReportJobSettings]):
     @staticmethod
     def require_packages() -> None:
         import ndcg_spark.reports.figures
-        import ndcg_spark.reports.page  # noqa: F401  # importing them is what finds out
+        import ndcg_spark.reports.page  # noqa: F401  # fails without matplotlib or Jinja2
 
     def run(self) -> Outcome:
-        """Read the tables: actions; and draw the page."""
+        """Read the tables and draw the page; runs actions."""
         settings, frames = self.settings, {name: table.frame for name, table in self.tables.items()}
         with self.job.step("reading tables"):
-            found = report(
+            night_report = report(
                 frames.pop("metrics"),
                 **frames,
                 changed=settings.diagnosis,
@@ -42,18 +42,18 @@ class DrawReport(Work[ReportJobSettings]):
                 today=datetime.now(timezone.utc).date() if settings.run_date is None else None,
                 limits=settings.limits,
             )
-        contents, output = found.contents, self.request.files["output"]
+        contents, output = night_report.contents, self.request.files["output"]
         self.job.record(night=contents.run_date, dataset=contents.dataset)
         with self.job.step(f"drawing {output}"):
-            from ndcg_spark.reports.index import index_of
+            from ndcg_spark.reports.index import draw_index
 
-            page = found.html
+            page = night_report.html
         gates: list[Mapping[str, Any]] = [
             {"gate": gate.text, "run": gate.run, "value": gate.value, "met": gate.met} for gate in contents.gates
         ]
-        lines = (headline(contents), *contrary_gates(contents))
-        facts = {"gates": gates, "message": message_of(contents)}
+        lines = (write_headline(contents), *list_contrary_gates(contents))
+        facts = {"gates": gates, "message": build_message(contents)}
         pages = {"output": page}
         if "index" in self.request.files:
-            pages["index"] = index_of(contents, output)
+            pages["index"] = draw_index(contents, output)
         return Outcome(facts=facts, tables=pages, lines=lines)

@@ -38,15 +38,15 @@ from ndcg_spark.reports.assembly import choose_shown_runs
 from ndcg_spark.reports.contents import (
     Change,
     ChangedQuery,
-    Comparison,
+    ComparisonRow,
     GateResult,
     Mean,
-    Night,
+    RunResult,
     SegmentFlag,
     SegmentRow,
-    Standing,
+    TrendPoint,
 )
-from ndcg_spark.reports.page import page_of
+from ndcg_spark.reports.page import draw_page
 from ndcg_spark.reports.queries import QueryTable
 from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Contents, Differences, Flags, Segments, Trend
@@ -416,9 +416,9 @@ def test_queries_of_a_report(per_query):
     worst, losses = {}, {}
     for metric in OF_QUERIES:
         scope = Scope(dataset="", run_date=None, runs=("new", "old"), metric=metric, k=3)
-        table = QueryTable.of(per_query, scope)
-        worst[metric] = [row.query for row in table.lowest() if row.run == "new"][:1]
-        losses[metric] = [row.query for row in table.losses(before=None, baseline="old")]
+        table = QueryTable.from_frame(per_query, scope)
+        worst[metric] = [row.query for row in table.find_lowest() if row.run == "new"][:1]
+        losses[metric] = [row.query for row in table.find_losses(before=None, baseline="old")]
     assert worst == {name: ["b"] if direction is False else ["a"] for name, direction in OF_QUERIES.items()}
     assert losses == {
         name: {True: ["a"], False: ["b"], None: ["a", "b"]}[direction] for name, direction in OF_QUERIES.items()
@@ -442,7 +442,7 @@ def change(sign):
 
 
 def comparison_row(metric, sign, verdict):
-    return Comparison(
+    return ComparisonRow(
         run="new", baseline="old", by="", segment="", metric=metric, k=10, n_queries=100,
         difference=0.2 * sign, low=0.2 * sign - 0.05, high=0.2 * sign + 0.05, lift=None, wins=1,
         ties=2, losses=3, p_holm=0.001, verdict=verdict, note="",
@@ -453,9 +453,11 @@ def contents_of(metric, way, **parts):
     """A night on which the run `new` goes one way, with what is given."""
     sign = SIGNS[way]
     now, then = mean(metric, "new", 0.5 + 0.2 * sign), mean(metric, "new", 0.5)
-    nights = tuple(Night(run_date=day, mean=one, config_hash="c") for day, one in ((BEFORE, then), (TONIGHT, now)))
+    nights = tuple(
+        TrendPoint(run_date=day, mean=one, config_hash="c") for day, one in ((BEFORE, then), (TONIGHT, now))
+    )
     given = {
-        "standings": (Standing(mean=now, change=change(sign), before=then),),
+        "results": (RunResult(mean=now, change=change(sign), before=then),),
         "trend": Trend(nights={"new": nights}), **parts,
     }  # fmt: skip
     return Contents(title="t", dataset="d", run_date=TONIGHT, metric=metric, k=10, level=0.95, means=(now,), **given)
@@ -466,14 +468,14 @@ def through_report(place, **parts):
 
 
 def unmoved(metric):
-    return Standing(
+    return RunResult(
         mean=mean(metric, "new", 0.5), change=Change(kind="unclear", difference=0.0, half=0.03, since=BEFORE)
     )
 
 
 def test_news_of_a_report():
     """What got worse is news, by its name; a run that moved the other way, or that cannot be better, is none."""
-    found = through_report(sentences.bad_news)
+    found = through_report(sentences.find_bad_news)
     words = {"rise": "rose by 0.200", "fall": "fell by 0.200"}
     news = expected(better="", worse="news", rise="", fall="")
     assert {key: bool(text) for key, text in found.items()} == {key: bool(word) for key, word in news.items()}
@@ -486,9 +488,11 @@ def test_segments_that_got_worse():
         for way, sign in SIGNS.items():
             now, then = (mean(metric, "new", value, "country", "DE") for value in (0.5 + 0.2 * sign, 0.5))
             row = SegmentRow(mean=now, change=change(sign), before=then)
-            contents = contents_of(metric, way, segments=Segments(rows=(row,)), standings=(unmoved(metric),))
+            contents = contents_of(metric, way, segments=Segments(rows=(row,)), results=(unmoved(metric),))
             said = [
-                text for text in (sentences.bad_news(contents), *sentences.attention(contents)) if "country" in text
+                text
+                for text in (sentences.find_bad_news(contents), *sentences.list_warnings(contents))
+                if "country" in text
             ]
             found[metric, way] = re.search(r"country=DE (\w+) from 0.5\d* to", said[0])[1] if said else ""
     moved = {"rise": "rose", "fall": "fell"}
@@ -504,17 +508,17 @@ def test_flags_of_a_report():
             flag = f"{'high' if way == 'rise' else 'low'}, 5.0 spreads from the usual value"
             of_segment = SegmentFlag(run="new", by="country", segment="DE", flag=flag)
             contents = contents_of(
-                metric, way, standings=(replace(unmoved(metric), flag=flag),),
+                metric, way, results=(replace(unmoved(metric), flag=flag),),
                 flags=Flags(segments=(of_segment,), n_segments=1),
             )  # fmt: skip
-            bad = [text for text in sentences.attention(contents) if "is flagged" in text]
-            others = [tone for tone, text in sentences.notices(contents) if "is flagged" in text]
+            bad = [text for text in sentences.list_warnings(contents) if "is flagged" in text]
+            others = [tone for tone, text in sentences.list_notices(contents) if "is flagged" in text]
             # The headline has the flag of the run; lines have what it does not say.
             assert len(bad) + len(others) == 1
             found[metric, way] = "worse" if bad else others[0]
     assert found == expected(better="better", worse="worse", rise="neutral", fall="neutral")
-    of_user = contents_of("judged", "rise", standings=(replace(unmoved("judged"), flag="release day"),))
-    assert sentences.bad_news(of_user).startswith("Flagged release day")
+    of_user = contents_of("judged", "rise", results=(replace(unmoved("judged"), flag="release day"),))
+    assert sentences.find_bad_news(of_user).startswith("Flagged release day")
 
 
 def test_the_first_run_of_a_report_is_the_best():
@@ -523,7 +527,7 @@ def test_the_first_run_of_a_report_is_the_best():
     ]
     for metric, direction in ALL.items():
         its = [{**row, "metric": metric} for row in rows]
-        shown, left_out = choose_shown_runs(its, (metric, 10), ReportLimits(runs=1), asked=False, production=None)
+        shown, left_out = choose_shown_runs(its, (metric, 10), ReportLimits(runs=1), are_named=False, production=None)
         assert shown == (("a",) if direction is False else ("b",))
         assert ("the 1 with the lowest " in left_out[0]) is (direction is False)
 
@@ -531,20 +535,20 @@ def test_the_first_run_of_a_report_is_the_best():
 def moving(metric):
     """A night on which the run `rise` rises and the run `fall` falls, both flagged, each against `new`."""
     verdicts = expected(better="better", worse="worse", rise="higher", fall="lower", of={metric: DIRECTIONS[metric]})
-    standings, trend, rows = [], {}, []
+    results, trend, rows = [], {}, []
     for way, sign in SIGNS.items():
         now, then = mean(metric, way, 0.5 + 0.2 * sign), mean(metric, way, 0.5)
         flags = {BEFORE: None, TONIGHT: "high, far" if sign > 0 else "low, far"}
         trend[way] = tuple(
-            Night(run_date=day, mean=its, config_hash="c", flag=flags[day])
+            TrendPoint(run_date=day, mean=its, config_hash="c", flag=flags[day])
             for day, its in ((BEFORE, then), (TONIGHT, now))
         )
-        standings.append(Standing(mean=now, change=change(sign), before=then))
+        results.append(RunResult(mean=now, change=change(sign), before=then))
         rows.append(replace(comparison_row(metric, sign, verdicts[metric, way]), run=way))
     return contents_of(
         metric,
         "rise",
-        standings=tuple(standings),
+        results=tuple(results),
         trend=Trend(nights=trend),
         differences=Differences(rows=tuple(rows)),
     )
@@ -554,7 +558,7 @@ def test_colours_of_a_report():
     """Of changes and verdicts in tables, of marks and rings of flagged nights in figures; and what is right of 0."""
     changed, verdicts, figures, captions = {}, {}, {}, {}
     for metric in DIRECTIONS:
-        page = page_of(moving(metric))
+        page = draw_page(moving(metric))
         for way, arrow in (("rise", "▲"), ("fall", "▼")):
             changed[metric, way] = re.search(
                 rf'<td class="n"><span class="(\w+)"><span aria-hidden="true">{arrow}', page
@@ -579,9 +583,9 @@ def test_colours_of_a_report():
     ("metric", "colours"), [("ap", "better worse"), ("ils", "worse better"), ("gini", "neutral neutral")]
 )
 def test_the_colour_of_the_one_run_of_a_report(metric, colours):
-    pages = [page_of(contents_of(metric, way)) for way in SIGNS]
+    pages = [draw_page(contents_of(metric, way)) for way in SIGNS]
     assert [re.search(r'<p class="change (\w+)">', page)[1] for page in pages] == colours.split()
-    note = {"ap": "", "ils": " Smaller is better.", "gini": " Neither more nor less is better."}[metric]
+    note = {"ap": "", "ils": " Smaller is better.", "gini": " Neither direction is better."}[metric]
     assert all(f"with its 95 % interval.{note}</p>" in page for page in pages)
 
 
@@ -593,7 +597,7 @@ def test_changed_queries_in_a_report():
             change=change, run="new", baseline="old", query="q", metric="x", k=3, before=0.5, value=0.7,
             baseline_list=(), run_list=(),
         )  # fmt: skip
-        page = page_of(contents_of("ndcg", "rise", changed=(row,)))
+        page = draw_page(contents_of("ndcg", "rise", changed=(row,)))
         title, colours[change] = re.search(
             r"<h3>(\w+ the most) from .*?<span class=\"(better|worse|neutral)\">", page, re.S
         ).groups()
@@ -605,5 +609,5 @@ def test_a_gate_of_a_report_that_asks_for_what_is_worse():
     gate = GateResult(
         text="ils@10>=0.3", run="new", metric="ils", k=10, comparison=">=", bound=0.3, value=0.5, met=True
     )
-    said = sentences.attention(contents_of("ndcg", "rise", gates=(gate, gate)))
+    said = sentences.list_warnings(contents_of("ndcg", "rise", gates=(gate, gate)))
     assert said == ["gate ils@10>=0.3 asks for more of ils, of which less is better."]

@@ -16,20 +16,20 @@ from support.reports import (
     NIGHTS,
     SEGMENTS,
     VALUES,
-    contents_of,
+    build_contents,
+    build_full_contents,
     metric_row,
     metric_rows,
-    whole_contents,
 )
 from tinyhtml5.parser import HTMLParser
 
 from ndcg_spark.reports.assembly import Report
 from ndcg_spark.reports.contents import Change, SegmentFlag
-from ndcg_spark.reports.index import index_of, rows_of
-from ndcg_spark.reports.queries import changed_queries
+from ndcg_spark.reports.index import draw_index, list_nights
+from ndcg_spark.reports.queries import read_changed_queries
 from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Flags
-from ndcg_spark.reports.sentences import headline
+from ndcg_spark.reports.sentences import write_headline
 
 XHTML = "{http://www.w3.org/1999/xhtml}"
 
@@ -51,8 +51,8 @@ def renamed(section, names):
 def whole():
     """A report with everything in it; both runs have hostile names."""
     names = {"old": f"old {HOSTILE}", "new": "new $x$ ]]>"}
-    changed = changed_queries(CHANGED, Scope("shop", NIGHTS[-1], ("old", "new"), "ndcg", 10))
-    contents = whole_contents(changed=changed, gates=["ndcg@10>=0.43"])
+    changed = read_changed_queries(CHANGED, Scope("shop", NIGHTS[-1], ("old", "new"), "ndcg", 10))
+    contents = build_full_contents(changed=changed, gates=["ndcg@10>=0.43"])
     return Report(replace(renamed(contents, names), title=f"Quality {HOSTILE}"))
 
 
@@ -108,7 +108,7 @@ def test_the_largest_page_is_small():
             metric_row(f"ranker {run}", NIGHTS[-1], 0.4, 0.01, segment_by="city", segment=f"city {at}")
             for at in range(70)
         ]
-    found = Report(contents_of(rows))
+    found = Report(build_contents(rows))
     assert len(found.contents.segments.rows) == 560  # the default limit is 500
     assert len(found.html.encode()) < 5_000_000
 
@@ -178,14 +178,14 @@ def test_segments_with_few_queries_are_marked(tree):
 
 
 def test_a_single_run_is_one_large_number():
-    page = Report(contents_of(metric_rows(runs=["old"]))).html
+    page = Report(build_contents(metric_rows(runs=["old"]))).html
     assert re.search(r'<p class="value" data-value="0.4305">0.4305<span class="interval">\[0.4266, 0.4344\]', page)
     assert "no clear change from 29 January 2026" in page
 
 
 def test_a_night_without_queries_is_shown_as_such():
     rows = [metric_row("", NIGHTS[0], None, None, n_queries=0)]
-    found = Report(contents_of(rows, gates=["ndcg@10>=0.1"]))
+    found = Report(build_contents(rows, gates=["ndcg@10>=0.1"]))
     assert "has no query in the mean" in found.html
     assert "Gate ndcg@10&gt;=0.1 is not met" in found.html
 
@@ -222,7 +222,7 @@ def test_both_lists_of_a_query_stand_side_by_side(tree):
 
 
 def test_a_segment_without_a_value_tonight_and_before_is_not_new():
-    contents = whole_contents()
+    contents = build_full_contents()
     row, *rows = contents.segments.rows
     empty = replace(row, mean=replace(row.mean, value=None), change=Change(kind="first"), before=None)
     page = Report(replace(contents, segments=replace(contents.segments, rows=(empty, *rows)))).html
@@ -233,16 +233,16 @@ def test_a_segment_without_a_value_tonight_and_before_is_not_new():
 def test_the_index_lists_nights_with_verdicts_and_pages_that_are_there(tmp_path):
     """The 30th is missing, the 28th has a page; on the 31st `new` is flagged, on the 29th a segment of it."""
     flags = Flags(nights={(NIGHTS[-1], "new"): "low, far"}, is_known=True)
-    contents = whole_contents(flags=flags, gates=["new: ndcg@10>=0.4405"])
-    unjudged = rows_of(whole_contents(flags=Flags()), tmp_path / "night-2026-01-31.html")
+    contents = build_full_contents(flags=flags, gates=["new: ndcg@10>=0.4405"])
+    unjudged = list_nights(build_full_contents(flags=Flags()), tmp_path / "night-2026-01-31.html")
     assert [(row.verdict, row.is_bad) for row in unjudged[2:]] == [("", None), ("", None)]
-    good = rows_of(contents, tmp_path / "night-2026-01-31.html")[2]
+    good = list_nights(contents, tmp_path / "night-2026-01-31.html")[2]
     assert (good.verdict, good.is_bad) == ("no flag, gate met", False)
     segment = SegmentFlag(run="new", by="country", segment="DE", flag="low, far")
     flags = replace(flags, earlier_segments={(NIGHTS[1], "new"): (segment, 3)})
     contents = replace(contents, flags=flags)
     (tmp_path / "night-2026-01-28.html").write_text("", encoding="utf-8")
-    rows = rows_of(contents, tmp_path / "night-2026-01-31.html")
+    rows = list_nights(contents, tmp_path / "night-2026-01-31.html")
     assert [(row.night.day, row.is_bad, row.page) for row in rows] == [
         (31, True, "night-2026-01-31.html"),
         (30, True, ""),
@@ -254,12 +254,12 @@ def test_the_index_lists_nights_with_verdicts_and_pages_that_are_there(tmp_path)
         "new is flagged in country=DE: low, far, and 2 other segments",
         "gate new: ndcg@10>=0.4405 is not met by new",
     ]
-    assert rows[0].verdict == headline(contents)
-    earlier = whole_contents(flags=Flags(), gates=["new: ndcg@10>=0.9"])
+    assert rows[0].verdict == write_headline(contents)
+    earlier = build_full_contents(flags=Flags(), gates=["new: ndcg@10>=0.9"])
     (tmp_path / "night-2026-01-28.html").write_text(Report(earlier).html, encoding="utf-8")
-    row = rows_of(contents, tmp_path / "night-2026-01-31.html")[3]
-    assert (row.verdict, row.is_bad) == (headline(earlier), True)
-    page = index_of(contents, str(tmp_path / "night-2026-01-31.html"))
+    row = list_nights(contents, tmp_path / "night-2026-01-31.html")[3]
+    assert (row.verdict, row.is_bad) == (write_headline(earlier), True)
+    page = draw_index(contents, str(tmp_path / "night-2026-01-31.html"))
     assert '<a href="night-2026-01-28.html"><time>2026-01-28</time></a>' in page
     assert "<script" not in page
     assert page.count("<polyline") == 1

@@ -13,12 +13,12 @@ from support.reports import (
     HOSTILE,
     NIGHTS,
     SUMMARY,
+    build_full_contents,
     comparison_table,
     metric_row,
     metric_rows,
     metrics_table,
     query_table,
-    whole_contents,
 )
 
 from ndcg_spark import compare, evaluate, report
@@ -30,8 +30,8 @@ from ndcg_spark.reports import ReportLimits, reading
 from ndcg_spark.reports.contents import SegmentFlag
 from ndcg_spark.reports.queries import QueryTable
 from ndcg_spark.reports.sections import Flags
-from ndcg_spark.reports.sentences import attention, headline, notices, quartiles_note
-from ndcg_spark.reports.wording import plain
+from ndcg_spark.reports.sentences import describe_quartiles, list_notices, list_warnings, write_headline
+from ndcg_spark.reports.wording import clean_text
 
 GATES = ["ndcg@10>=0.43", "dcg@10>1"]
 
@@ -81,8 +81,8 @@ def test_a_report_reads_what_its_tables_hold(spark, metrics):
         is_known=True,
         left_out=("Flags of segments on earlier nights: 2; 31 January 2026 is shown.",),
     )
-    assert ("neutral", "Nights without a result: 30 January 2026.") in notices(found)
-    assert found == whole_contents(gates=GATES, flags=expected)
+    assert ("neutral", "Nights without a result: 30 January 2026.") in list_notices(found)
+    assert found == build_full_contents(gates=GATES, flags=expected)
 
 
 def test_flag_changes_writes_what_a_report_reads(spark):
@@ -94,7 +94,7 @@ def test_flag_changes_writes_what_a_report_reads(spark):
     ]
     metrics = metrics_table(spark, rows)
     found = report(metrics, flags=judge_nights(metrics, FlagSettings())).contents
-    assert found.standings[0].flag.startswith("low, \u2212")
+    assert found.results[0].flag.startswith("low, \u2212")
     assert [one.flag for one in found.trend.nights[""]][:-1] == [None] * 39
 
 
@@ -135,13 +135,13 @@ def test_quartiles_are_exact_up_to_a_million_values_and_above_that_a_sketch_with
     rows = [(run, f"q{at}", 10, value) for run, its in values.items() for at, value in enumerate(its)]
     frame = spark.createDataFrame(rows, "run string, q string, k int, ndcg double")
     scope = reading.Scope(dataset="shop", run_date=None, runs=tuple(values), metric="ndcg", k=10)
-    found = {one.run: one for one in QueryTable.of(frame, scope).distributions(most_exact=4)}
+    found = {one.run: one for one in QueryTable.from_frame(frame, scope).count_distributions(max_exact=4)}
     assert found["four"].quartiles == pytest.approx((0.095, 0.133, 0.217), abs=1e-15)
     assert found["five"].quartiles == pytest.approx((0.1, 0.2, 0.3), abs=1e-15)
     assert found["none"].quartiles == (None, None, None)
     assert [found[run].quartile_error for run in values] == [0.0, 1e-4, 0.0]
-    assert quartiles_note([found["four"], found["none"]]) == ""
-    assert quartiles_note(list(found.values())) == (
+    assert describe_quartiles([found["four"], found["none"]]) == ""
+    assert describe_quartiles(list(found.values())) == (
         " Quartiles of five are estimates: the share of queries below each is off by at most 0.01\u00a0%."
     )
 
@@ -167,7 +167,7 @@ def test_comparisons_of_a_period_that_holds_the_night(spark, metrics):
         found = report(metrics, comparison=rolled((period, start, end), *others))
         assert len(found.contents.differences.rows) == len(COMPARED)
         assert found.contents.differences.period == name
-        assert f"over {name}." in attention(found.contents)[-1]
+        assert f"over {name}." in list_warnings(found.contents)[-1]
         assert f"Over {name}: all its nights" in found.html
     several = rolled(*((period, *ends[:2]) for period, ends in PERIODS.items()))
     with pytest.raises(InputRefusedError, match=r"several periods \(month, rolling_7, week\); choose one"):
@@ -183,13 +183,13 @@ def test_the_result_of_an_evaluation_is_a_night_without_a_date(spark, tmp_path):
     found, of_tables = report(result), report(result.summary, per_query=result.per_query_table)
     assert found.contents == of_tables.contents
     (value,) = result.summary.where("metric = 'ndcg' and k = 3").select("value").first()
-    assert found.contents.standings[0].mean.value == value
+    assert found.contents.results[0].mean.value == value
     assert (found.contents.run_date, found.contents.label) == (None, "NDCG@3")
     assert set(report(result.summary).figures) == {"curve"}
     assert [row.query for row in found.contents.queries.lowest] == ["a", "b"]
     assert repr(found).splitlines() == [
         f"Report: {found.contents.title}",
-        headline(found.contents),
+        write_headline(found.contents),
         "html (the page), figures; save(path) writes the page",
     ]
     page = tmp_path / "page.html"
@@ -239,7 +239,7 @@ def test_query_texts_are_shown_beside_queries_and_lists(spark, metrics):
     changed = [row for row in CHANGED if row["change"] == "lost"]
     by_id = texts.where("country = 'DE'").drop("country")
     report_of_lists = report(metrics, changed=changed, query_texts=by_id, query_text_col="words")
-    assert [row.text for row in report_of_lists.contents.changed] == ["red shoes", plain(HOSTILE)]
+    assert [row.text for row in report_of_lists.contents.changed] == ["red shoes", clean_text(HOSTILE)]
     assert "<bdi>red shoes</bdi>" in report_of_lists.html
     for column in ("country", "words"):
         with pytest.raises(MissingColumnError, match=column):
@@ -292,6 +292,6 @@ def test_what_the_tables_do_not_have_is_refused(spark, metrics, monkeypatch):
     for name, rows in lacking.items():
         with pytest.raises(MissingColumnError, match=f"column '{name}' .* is not in the table of changed queries"):
             report(metrics, changed=rows)
-    monkeypatch.setattr(reading, "MOST_MEANS", 1)
+    monkeypatch.setattr(reading, "MAX_MEANS", 1)
     with pytest.raises(InputRefusedError, match="more than 1 means over all queries; name the runs of the report"):
         report(metrics)

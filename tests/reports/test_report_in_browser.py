@@ -16,13 +16,13 @@ from support.reports import (
     SEGMENTS,
     address,
     browser_or_skip,
-    contents_of,
+    build_contents,
+    build_full_contents,
     metric_row,
-    whole_contents,
 )
 
 from ndcg_spark.reports.assembly import Report
-from ndcg_spark.reports.queries import changed_queries
+from ndcg_spark.reports.queries import read_changed_queries
 from ndcg_spark.reports.reading import Scope
 
 pytestmark = pytest.mark.slow
@@ -42,8 +42,8 @@ def browser():
 def file(browser, tmp_path_factory):
     """The page of a report with everything in it."""
     del browser  # without one there is nothing to do
-    changed = changed_queries(CHANGED, Scope("shop", NIGHTS[-1], ("old", "new"), "ndcg", 10))
-    contents = whole_contents(changed=changed, gates=["ndcg@10>=0.43"])
+    changed = read_changed_queries(CHANGED, Scope("shop", NIGHTS[-1], ("old", "new"), "ndcg", 10))
+    contents = build_full_contents(changed=changed, gates=["ndcg@10>=0.43"])
     found = Report(replace(contents, title=f"Quality {HOSTILE}"))
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(found.html, encoding="utf-8")
@@ -169,7 +169,7 @@ def test_a_long_table_shows_its_first_rows(browser, tmp_path):
         for at in range(40)
     ]
     path = tmp_path / "long.html"
-    path.write_text(Report(contents_of(rows)).html, encoding="utf-8")
+    path.write_text(Report(build_contents(rows)).html, encoding="utf-8")
     page = browser.new_page()
     page.goto(address(path))
     assert len(column(page, 0)) == 25

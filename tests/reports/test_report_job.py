@@ -83,11 +83,11 @@ REFUSED = [
     (("--output", "{folder}/metrics"), "or it is a folder"),
     ((*OUT, "--run-date", "31.1.2026"), "--run-date: '31.1.2026' is not a date"),
     ((*OUT, "--summary", "{folder}/nothing.json"), "--summary '{folder}/nothing.json' cannot be read"),
-    ((*OUT, "--summary", "{folder}/page.html"), "is no JSON of mean-ndcg"),
-    ((*OUT, "--summary", "{folder}/list.json"), "is no JSON of mean-ndcg"),
+    ((*OUT, "--summary", "{folder}/page.html"), "is not a JSON file of mean-ndcg"),
+    ((*OUT, "--summary", "{folder}/list.json"), "is not a JSON file of mean-ndcg"),
     (("--output", "{folder}/summary.json", "--summary", "{folder}/summary.json"), "are both"),
     ((*OUT, "--index", "./r.html"), "--index and --output are both 'r.html'"),
-    ((*OUT, "--diagnosis", "{folder}/summary.json"), "is no JSON of diagnose runs"),
+    ((*OUT, "--diagnosis", "{folder}/summary.json"), "is not a JSON file of diagnose runs"),
     ((*OUT, "--segments", "0"), "segments must be between 1 and 2,000; got 0"),
 ]
 

@@ -15,10 +15,10 @@ from support.reports import (
     NIGHTS,
     SUMMARY,
     VALUES,
-    contents_of,
-    differences,
+    build_contents,
+    build_differences,
+    build_full_contents,
     metric_row,
-    whole_contents,
 )
 
 from ndcg_spark.errors import InvalidParameterError
@@ -26,19 +26,19 @@ from ndcg_spark.reports import ReportLimits
 from ndcg_spark.reports.assembly import Report, choose_shown_runs
 from ndcg_spark.reports.contents import Change, SegmentFlag, split_at_gaps
 from ndcg_spark.reports.index import add_night_without_result
-from ndcg_spark.reports.queries import changed_queries
+from ndcg_spark.reports.queries import read_changed_queries
 from ndcg_spark.reports.reading import Scope
-from ndcg_spark.reports.sections import Differences, Flags, check_summary, titled
+from ndcg_spark.reports.sections import Differences, Flags, check_summary, choose_title
 from ndcg_spark.reports.sentences import (
-    attention,
-    change_text,
-    difference_text,
-    fallen,
-    headline,
-    notices,
-    t_limit,
-    unjudged_text,
-    way_on,
+    compute_t_quantile,
+    describe_change,
+    describe_difference,
+    describe_unjudged,
+    find_worse_segments,
+    list_notices,
+    list_warnings,
+    suggest_next_step,
+    write_headline,
 )
 
 LOW = "low, \u22127.1 spreads from the usual value, limit 4.5"
@@ -47,7 +47,7 @@ LOW = "low, \u22127.1 spreads from the usual value, limit 4.5"
 @pytest.fixture(scope="module")
 def whole():
     flags = Flags(nights={(NIGHTS[2], "new"): LOW})
-    return whole_contents(gates=["ndcg@10>=0.43", "dcg@10>1"], flags=flags)
+    return build_full_contents(gates=["ndcg@10>=0.43", "dcg@10>1"], flags=flags)
 
 
 # ------------------------------------------------------------------------------------------------- sentences
@@ -55,7 +55,7 @@ def whole():
 
 def test_the_highest_run_is_first_and_a_change_is_called_one_only_beyond_its_error(whole):
     """Two nights with errors of .002: 1.96 * sqrt(2) * .002 = .005544."""
-    old, new = whole.standings
+    old, new = whole.results
     assert [(one.mean.run, one.mean.value, one.change.kind) for one in (old, new)] == [
         ("old", 0.4305, "unclear"),
         ("new", 0.4210, "down"),
@@ -70,13 +70,13 @@ def test_the_highest_run_is_first_and_a_change_is_called_one_only_beyond_its_err
 
 def test_the_headline_says_so_in_words(whole):
     """A missed gate comes first. Of the drop of .02 over 1,000 queries, 700 queries of DE with .02 are 70 %."""
-    assert headline(whole) == (
+    assert write_headline(whole) == (
         "new: gate ndcg@10>=0.43 is not met; NDCG@10 fell by 0.0200 to 0.4210 since 29 January 2026: country=DE fell "
         "from 0.4510 to 0.4310"
     )
-    assert way_on(whole).startswith("See segments and queries below")
+    assert suggest_next_step(whole).startswith("See segments and queries below")
     assert "See segments and queries below" in Report(whole).html
-    assert attention(whole) == [
+    assert list_warnings(whole) == [
         f"new is flagged tonight: {LOW}.",
         "new is worse than old: \u22120.0095 [\u22120.0120, \u22120.0070].",
     ]
@@ -95,7 +95,7 @@ def test_the_headline_says_so_in_words(whole):
 )  # fmt: skip
 def test_changes_in_words(value, error, back, other, expected):
     earlier = metric_row("", NIGHTS[2] - timedelta(days=back), value, error, **other)
-    found = headline(contents_of([metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]))
+    found = write_headline(build_contents([metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]))
     assert found.endswith(expected), found
 
 
@@ -110,21 +110,21 @@ def test_the_headline_is_the_worst_news():
                 rows.append(metric_row(run, night, value + by, 0.003, segment_by="country", segment=segment,
                                        n_queries=500, weight_sum=500.0))  # fmt: skip
     fell = "fell by 0.4160 to 0.3840 since the night before: country=US fell from 0.8000 to \u22120.0320"
-    found = contents_of(rows)
-    assert headline(found) == f"NDCG@10 of b {fell}"
+    found = build_contents(rows)
+    assert write_headline(found) == f"NDCG@10 of b {fell}"
     assert f"<bdi>NDCG@10 of b {fell}.</bdi>" in Report(found).html.replace("</bdi>.", ".</bdi>")
     flags = [SegmentFlag(run="a", by="country", segment=segment, flag=flag)
              for segment, flag in (("US", LOW), ("DE", "high, +5.0 spreads"))]  # fmt: skip
     flagged = replace(found, flags=Flags(segments=tuple(flags), n_segments=2))
     a = "NDCG@10 0.4000 [0.3961, 0.4039], no clear change from the night before (0.0000 ± 0.0055)"
-    assert headline(flagged) == f"a: flagged in country=US, {LOW}; {a}"
-    assert attention(flagged) == [
+    assert write_headline(flagged) == f"a: flagged in country=US, {LOW}; {a}"
+    assert list_warnings(flagged) == [
         "b: NDCG@10 in country=US fell from 0.8000 to \u22120.0320 (500 queries).",
     ]
-    assert notices(flagged) == [("better", "a is flagged tonight in country=DE: high, +5.0 spreads.")]
-    gated = contents_of(rows, gates=["b: ndcg@10>=0.39"])
-    assert headline(gated) == f"b: gate ndcg@10>=0.39 is not met; NDCG@10 {fell}"
-    assert headline(replace(gated, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
+    assert list_notices(flagged) == [("better", "a is flagged tonight in country=DE: high, +5.0 spreads.")]
+    gated = build_contents(rows, gates=["b: ndcg@10>=0.39"])
+    assert write_headline(gated) == f"b: gate ndcg@10>=0.39 is not met; NDCG@10 {fell}"
+    assert write_headline(replace(gated, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
 
 
 def test_what_has_recovered_is_told(whole):
@@ -133,7 +133,7 @@ def test_what_has_recovered_is_told(whole):
         for by, segment in (("", ""), ("country", "FR"))
     )
     found = replace(whole, flags=Flags(recovered=back))
-    assert ("better", "new has recovered: overall, country=FR.") in notices(found)
+    assert ("better", "new has recovered: overall, country=FR.") in list_notices(found)
 
 
 def led(*nights, apart=1, **more):
@@ -142,7 +142,7 @@ def led(*nights, apart=1, **more):
         metric_row("", NIGHTS[2] - timedelta(days=back * apart), **{"value": 0.4, "error": 0.01, **changed})
         for back, changed in enumerate(nights)
     ]
-    return headline(contents_of(rows, **more))
+    return write_headline(build_contents(rows, **more))
 
 
 STILL = "NDCG@10 0.400 [0.380, 0.420], no clear change from the night before (0.000 ± 0.028)"
@@ -173,7 +173,7 @@ def test_a_ranker_without_a_query_has_no_value_and_is_not_new():
     none = {"value": None, "error": None, "n_queries": 0}
     was = "NDCG@10 was 0.4000 over 1,000 queries on the night before"
     assert led(none, {}) == f"No query counts in the mean; {was}"
-    lost = change_text(Change(kind="lost", since=NIGHTS[1]), NIGHTS[2], 4)
+    lost = describe_change(Change(kind="lost", since=NIGHTS[1]), NIGHTS[2], 4)
     assert lost == "no value to compare with 29 January 2026"
     assert led({}, none, {}).endswith("no clear change from 29 January 2026 (0.000 ± 0.028)")
 
@@ -195,9 +195,9 @@ def test_a_fall_of_one_segment_of_many_is_told_if_it_is_no_chance():
             fell = {0: 0.0985, 1: 0.105, 2: 0.2}.get(at, 0.0) if night == NIGHTS[2] else 0.0
             n = 4 if at == 2 else 400
             rows.append(metric_row("", night, 0.4 - fell, 0.02, segment_by="city", segment=f"s{at}", n_queries=n))
-    found = contents_of(rows)
-    assert [row.mean.segment for row in fallen(found)] == ["s1"]
-    assert headline(found).startswith(
+    found = build_contents(rows)
+    assert [row.mean.segment for row in find_worse_segments(found)] == ["s1"]
+    assert write_headline(found).startswith(
         "NDCG@10 in city=s1 fell from 0.400 to 0.295 (400 queries); overall: NDCG@10 0.400 "
     )
     assert sum(row.change.kind == "down" for row in found.segments.rows) == 3  # each beyond its own interval
@@ -207,19 +207,19 @@ def test_a_fall_of_one_segment_of_many_is_told_if_it_is_no_chance():
 @pytest.mark.parametrize("tail", [0.025, 0.00025])
 def test_limits_of_falls_are_quantiles_of_students_t(df, tail):
     exact = scipy.stats.t.isf(tail, df)
-    assert t_limit(tail, df) == pytest.approx(exact, rel=0.08 if df == 4 else 0.002)
+    assert compute_t_quantile(tail, df) == pytest.approx(exact, rel=0.08 if df == 4 else 0.002)
 
 
 def test_segments_that_are_worse_are_told_where_all_queries_are_not(whole):
     """The one that lost most, with how many others; a pair that is worse over all queries has its own line."""
-    overall, german, american, _ = differences().rows
+    overall, german, american, _ = build_differences().rows
     rows = [
         replace(row, difference=difference, verdict=verdict)
         for row, difference, verdict in (
             (overall, 0.02, "better"), (german, -0.01, "worse"), (american, -0.03, "worse"),
         )
     ]  # fmt: skip
-    said = [one for one in attention(replace(whole, differences=Differences(rows=tuple(rows)))) if "worse" in one]
+    said = [one for one in list_warnings(replace(whole, differences=Differences(rows=tuple(rows)))) if "worse" in one]
     lost_most = "new is worse than old where country is US: \u22120.0300 [\u22120.0050, 0.0070]."
     assert said == [f"{lost_most} Other segments that are worse: 1."]
 
@@ -242,14 +242,14 @@ def test_segments_that_are_worse_are_told_where_all_queries_are_not(whole):
 )
 def test_difference_text_counts_queries_that_one_run_lacks(whole, changed, n_lost, expected):
     """The mean leaves out queries whose rows were all rejected; a comparison counts them as 0, by `unpaired`."""
-    standings = [
-        replace(standing, mean=replace(standing.mean, n_lost_queries=n_lost if standing.mean.run == "old" else 0))
-        for standing in whole.standings
+    results = [
+        replace(result, mean=replace(result.mean, n_lost_queries=n_lost if result.mean.run == "old" else 0))
+        for result in whole.results
     ]
     row = replace(whole.differences.rows[0], **{"unpaired": "zero", **changed})
     assert (row.run, row.baseline) == ("new", "old")
-    text = difference_text(row, replace(whole, standings=tuple(standings)))
-    assert text == difference_text(whole.differences.rows[0], whole).removesuffix(".") + expected + "."
+    text = describe_difference(row, replace(whole, results=tuple(results)))
+    assert text == describe_difference(whole.differences.rows[0], whole).removesuffix(".") + expected + "."
 
 
 def test_rows_add_up(whole):
@@ -262,11 +262,11 @@ def test_rows_add_up(whole):
 
 def test_a_metric_table_alone_knows_how_many_rows_were_rejected():
     """Those of older versions do not, and the page does not say 0."""
-    accounting = contents_of([metric_row("", NIGHTS[0], 0.5, 0.1)]).accounting
+    accounting = build_contents([metric_row("", NIGHTS[0], 0.5, 0.1)]).accounting
     parts = {"evaluated": 50_000, "rejected as bad": 40, "left out by a stated rule": 10}
     assert (dict(accounting.rows), accounting.n_read) == (parts, None)
     assert dict(accounting.queries)["whose rows were all rejected"] == 3
-    old = contents_of([metric_row("", NIGHTS[0], 0.5, 0.1, n_rejected=None, n_lost_queries=None)]).accounting
+    old = build_contents([metric_row("", NIGHTS[0], 0.5, 0.1, n_rejected=None, n_lost_queries=None)]).accounting
     assert dict(old.rows) == {"evaluated": 50_000, "left out by a stated rule": 10}
     assert "whose rows were all rejected" not in dict(old.queries)
 
@@ -282,30 +282,32 @@ def test_a_metric_table_alone_knows_how_many_rows_were_rejected():
 )
 def test_unjudged_items_are_counted_where_the_night_has_counted_them(runs, changed, expected):
     rows = [metric_row(run, NIGHTS[0], 0.5, 0.1, **changed) for run in runs]
-    found = contents_of(rows, chosen=("ndcg", changed.get("k", 10)))
-    assert unjudged_text(found.accounting) == expected
+    found = build_contents(rows, chosen=("ndcg", changed.get("k", 10)))
+    assert describe_unjudged(found.accounting) == expected
     if runs == "ab":
-        assert f"{expected} Rows, queries and items of all" in Report(found).html
+        assert f"{expected} Rows, queries and items are summed" in Report(found).html
 
 
 def test_the_convention_is_spelled_out_unless_it_is_of_somebody_else(whole):
     (one,) = whole.provenance
     assert ("Gain of an item", "the relevance itself") in one.words
-    (one,) = contents_of([metric_row("", NIGHTS[0], 0.5, 0.1, convention="default;gain=my.module.gain")]).provenance
+    (one,) = build_contents(
+        [metric_row("", NIGHTS[0], 0.5, 0.1, convention="default;gain=my.module.gain")]
+    ).provenance
     assert (one.convention, one.words) == ("default;gain=my.module.gain", ())
 
 
 def test_names_of_any_length_leave_the_headline_readable():
     rows = [metric_row(run, NIGHTS[2], 0.4, 0.002) for run in ("r" * 3000, "s")]
-    assert len(headline(contents_of(rows))) < 200
-    assert len(titled(None, "d" * 3000, ["r" * 3000, "s"])) < 100
-    assert len(titled(None, "d" * 3000, ["r" * 3000])) < 150
+    assert len(write_headline(build_contents(rows))) < 200
+    assert len(choose_title(None, "d" * 3000, ["r" * 3000, "s"])) < 100
+    assert len(choose_title(None, "d" * 3000, ["r" * 3000])) < 150
 
 
 def test_queries_that_changed_most_with_both_lists():
     def changed(**limits):
         scope = Scope("shop", NIGHTS[2], ("old", "new"), "ndcg", 10, ReportLimits(**limits))
-        return changed_queries(CHANGED, scope)
+        return read_changed_queries(CHANGED, scope)
 
     found = changed()
     assert [(one.change, one.query, one.before, one.value) for one in found] == [
@@ -314,7 +316,7 @@ def test_queries_that_changed_most_with_both_lists():
         ("gained", "query 2", 0.0, 1.0),
     ]
     first = found[0]
-    assert [(one.rank, one.name, one.relevance, one.other, one.rise) for one in first.run_list] == [
+    assert [(one.rank, one.name, one.relevance, one.other_rank, one.rise) for one in first.run_list] == [
         (1, "item c", 0.0, 3, 2),
         (2, "item d", None, None, 0),
         (3, "item a", 3.0, 1, -2),
@@ -336,13 +338,13 @@ def test_limits_have_limits(options):
 @pytest.mark.parametrize(("gate", "named"), [("rr@10>0", "rr@10 is not computed"), ("ndcg", "must look like")])
 def test_gates_of_what_is_not_computed_are_refused(gate, named):
     with pytest.raises(InvalidParameterError, match=named):
-        contents_of(gates=[gate])
+        build_contents(gates=[gate])
 
 
 @pytest.mark.parametrize(
     ("summary", "named"),
     [
-        ({"rows": 3}, "no JSON of mean-ndcg"),
+        ({"rows": 3}, "not a JSON file of mean-ndcg"),
         ({**SUMMARY, "run_date": "2026-01-30"}, "of another date: '2026-01-30'"),
         ({**SUMMARY, "dataset": "web"}, "of another data set: 'web'"),
         ({**SUMMARY, "config_hash": "f"}, "of another config_hash: 'f'"),
@@ -359,12 +361,12 @@ def test_choose_shown_runs():
     rows.append({"metric": "ndcg", "k": 10, "run": "c", "value": None})
     one, found = ReportLimits(runs=1), ("ndcg", 10)
     sentence = ["Runs: the 1 with the highest NDCG@10; 2 more are left out."]
-    assert choose_shown_runs(rows, found, one, asked=False, production=None) == (("b",), sentence)
-    assert choose_shown_runs(rows, found, one, asked=False, production="a")[0] == ("a",)
+    assert choose_shown_runs(rows, found, one, are_named=False, production=None) == (("b",), sentence)
+    assert choose_shown_runs(rows, found, one, are_named=False, production="a")[0] == ("a",)
     with pytest.raises(InvalidParameterError, match="at most 1 runs; got 3"):
-        choose_shown_runs(rows, found, one, asked=True, production=None)
+        choose_shown_runs(rows, found, one, are_named=True, production=None)
     with pytest.raises(InvalidParameterError, match=r"production 'd' is not among the runs: 'b', 'a', 'c'"):
-        choose_shown_runs(rows, found, one, asked=False, production="d")
+        choose_shown_runs(rows, found, one, are_named=False, production="d")
 
 
 # ------------------------------------------------------------------------------------------------- figures
@@ -387,7 +389,7 @@ def test_intervals_end_at_the_range_of_the_metric_with_an_arrow():
         for run, value in (("high", 0.95), ("low", 0.03)):
             rows += [metric_row(run, night, value, 0.05, k=k) for k in (5, 10)]
             rows.append(metric_row(run, night, 12.0, 9.0, metric="dcg"))
-    found = Report(contents_of(rows))
+    found = Report(build_contents(rows))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figures = found.figures
@@ -401,7 +403,7 @@ def test_intervals_end_at_the_range_of_the_metric_with_an_arrow():
     assert found.html.count('class="beyond"') == 2
     assert "0.852" in found.html
     assert "1.048" in found.html
-    assert 'class="beyond"' not in Report(contents_of(rows, chosen=("dcg", 10))).html
+    assert 'class="beyond"' not in Report(build_contents(rows, chosen=("dcg", 10))).html
 
 
 def test_add_night_without_result_keeps_the_newest_first():

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ndcg_spark.reports.wording import (
-    counted,
-    decimals_for,
-    interval,
-    number,
-    p_value,
-    plain,
-    segment_name,
-    share,
-    shortened,
-    signed,
+    choose_decimals,
+    clean_text,
+    format_interval,
+    format_number,
+    format_p_value,
+    format_share,
+    format_signed,
+    name_segment,
+    pluralize,
+    shorten,
 )
 
 
@@ -31,16 +31,16 @@ from ndcg_spark.reports.wording import (
     ],
 )
 def test_numbers(value, decimals, shown):
-    assert number(value, decimals) == shown
+    assert format_number(value, decimals) == shown
 
 
 def test_one_is_not_many():
-    assert [counted(n, "query", "queries") for n in (0, 1, 1234)] == ["0 queries", "1 query", "1,234 queries"]
+    assert [pluralize(n, "query", "queries") for n in (0, 1, 1234)] == ["0 queries", "1 query", "1,234 queries"]
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.002, "+0.002"), (-0.002, "\u22120.002"), (0.0001, "0.000")])
 def test_signs(value, shown):
-    assert signed(value, 3) == shown
+    assert format_signed(value, 3) == shown
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_signs(value, shown):
     [([0.003], 4), ([0.03, 0.003], 4), ([0.05], 3), ([2.0], 2), ([0.0000001], 6), ([None, 0.0], 4), ([], 4)],
 )
 def test_the_narrowest_interval_has_two_digits(halves, decimals):
-    assert decimals_for(halves) == decimals
+    assert choose_decimals(halves) == decimals
 
 
 def test_an_interval_without_an_end_is_not_shown():
-    assert interval(None, 0.5) == ""
-    assert interval(0.4281, 0.4343, 3) == "[0.428, 0.434]"
+    assert format_interval(None, 0.5) == ""
+    assert format_interval(0.4281, 0.4343, 3) == "[0.428, 0.434]"
 
 
 @pytest.mark.parametrize(
@@ -62,31 +62,31 @@ def test_an_interval_without_an_end_is_not_shown():
      (1, 0, "\u2014")],
 )  # fmt: skip
 def test_a_share_is_never_rounded_to_none_or_all(part, whole, shown):
-    assert share(part, whole).replace("\u00a0", " ") == shown
+    assert format_share(part, whole).replace("\u00a0", " ") == shown
 
 
 @pytest.mark.parametrize(
     ("value", "shown"), [(0.00001, "< 0.0001"), (0.0123, "0.012"), (0.5, "0.50"), (None, "\u2014")]
 )
 def test_p_values(value, shown):
-    assert p_value(value) == shown
+    assert format_p_value(value) == shown
 
 
 def test_text_of_tables_controls_nothing():
-    assert plain("a\x1b[31mb\u202ec\x00\ud800d\ne") == "a\ufffd[31mb\ufffdc\ufffd\ufffdd e"
-    assert plain("日本 \u200f \N{PILE OF POO}") == "日本 \u200f \N{PILE OF POO}"
-    assert plain(None) == "null"
+    assert clean_text("a\x1b[31mb\u202ec\x00\ud800d\ne") == "a\ufffd[31mb\ufffdc\ufffd\ufffdd e"
+    assert clean_text("日本 \u200f \N{PILE OF POO}") == "日本 \u200f \N{PILE OF POO}"
+    assert clean_text(None) == "null"
 
 
 def test_segments():
-    assert segment_name("country", "DE") == "DE"
-    assert segment_name("country", None) == "null"
-    assert segment_name("country", "") == "(empty)"
-    assert segment_name("a+b", '["DE", null]') == "DE · null"
-    assert segment_name("a+b", '["\\u001b", "x"]') == "\ufffd · x"
-    assert segment_name("a+b", "no json") == "no json"
+    assert name_segment("country", "DE") == "DE"
+    assert name_segment("country", None) == "null"
+    assert name_segment("country", "") == "(empty)"
+    assert name_segment("a+b", '["DE", null]') == "DE · null"
+    assert name_segment("a+b", '["\\u001b", "x"]') == "\ufffd · x"
+    assert name_segment("a+b", "no json") == "no json"
 
 
 def test_long_texts_are_cut():
-    assert shortened("a red shoe", 6) == "a red…"
-    assert shortened("a red", 6) == "a red"
+    assert shorten("a red shoe", 6) == "a red…"
+    assert shorten("a red", 6) == "a red"

@@ -22,7 +22,7 @@ from ndcg_spark.diagnosis import changed_queries, score_losses
 from ndcg_spark.history import RollUpSettings
 from ndcg_spark.history.frames import roll_up_table
 from ndcg_spark.ml import NdcgEvaluator
-from ndcg_spark.reports.sentences import headline
+from ndcg_spark.reports.sentences import write_headline
 from support.comparing import example_1
 from support.error_kinds import KINDS, met
 from support.main_job import mean_ndcg
@@ -97,7 +97,7 @@ def reported(spark: SparkSession) -> list[Any]:
     found = report(metrics_table(spark), per_query=query_table(spark), comparison=comparison_table(spark)).contents
     (lost,) = found.queries.losses
     counts = [sum(one.counts) for one in found.queries.distributions]
-    return [headline(found), len(found.segments.rows), counts, lost.query, len(found.differences.rows)]
+    return [write_headline(found), len(found.segments.rows), counts, lost.query, len(found.differences.rows)]
 
 
 def comparisons(spark: SparkSession) -> dict[str, Any]:

@@ -12,27 +12,27 @@ import pytest
 from ndcg_spark.core.labels import metric_order
 from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA
 from ndcg_spark.reports.contents import (
-    Comparison,
+    ComparisonRow,
     Distribution,
     Mean,
     QueryRow,
+    RunResult,
     SegmentRow,
-    Standing,
-    change_of,
-    level_of,
+    compare_nights,
+    infer_level,
     read,
 )
 from ndcg_spark.reports.queries import Queries
 from ndcg_spark.reports.sections import (
-    _OF_SEGMENTS,
+    _SEGMENT_COLUMNS,
     Accounting,
     Contents,
     Differences,
     Flags,
     Segments,
     Trend,
-    gate_results,
-    provenance,
+    check_gates,
+    list_provenance,
 )
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def comparison_table(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(COMPARISON_ROWS, COMPARISON_DDL)
 
 
-def _changed(
+def _changed_row(
     change: str, place: int, query: str, before: float, value: float, lists: tuple[str, str]
 ) -> dict[str, Any]:
     graded = {"a": 3.0, "b": 1.0, "c": 0.0, "d": None, "e": 2.0}
@@ -167,9 +167,9 @@ def _changed(
 
 
 CHANGED = [
-    _changed("lost", 1, "query 7", 0.9, 0.4, ("abce", "cdab")),
-    _changed("lost", 2, HOSTILE, 0.5, 0.25, ("aeb", "bae")),
-    _changed("gained", 1, "query 2", 0.0, 1.0, ("", "aeb")),
+    _changed_row("lost", 1, "query 7", 0.9, 0.4, ("abce", "cdab")),
+    _changed_row("lost", 2, HOSTILE, 0.5, 0.25, ("aeb", "bae")),
+    _changed_row("gained", 1, "query 2", 0.0, 1.0, ("", "aeb")),
 ]
 """Rows of `changed_queries`."""
 SUMMARY = {
@@ -190,7 +190,7 @@ SUMMARY = {
 # ------------------------------------------------------------------------------------------ contents without Spark
 
 
-def contents_of(
+def build_contents(
     rows: Sequence[tuple[Any, ...]] | None = None, chosen: tuple[str, int | None] = ("ndcg", 10), **sections: Any
 ) -> Contents:
     """What a report reads of rows of the metric table, by loops; `gates` and `summary` are as for `report`."""
@@ -203,11 +203,11 @@ def contents_of(
     headline.sort(key=lambda row: (row["value"] is None, -(row["value"] or 0), row["run"]))
     runs = [row["run"] for row in headline]
     means = [read(Mean, row) for row in headline]
-    level = level_of(means)
+    level = infer_level(means)
     of_metric = [row for row in table if (row["metric"], row["k"]) == chosen]
     flags = sections.pop("flags", Flags())
-    trend = Trend.of_rows([row for row in of_metric if not row["segment_by"]], flags)
-    standings = tuple(trend.standing(mean, level) for mean in means)
+    trend = Trend.from_rows([row for row in of_metric if not row["segment_by"]], flags)
+    results = tuple(trend.compare_run(mean, level) for mean in means)
     computed = sorted({(row["metric"], row["k"]) for row in tonight}, key=lambda one: metric_order(*one))
     tonight.sort(key=lambda row: (runs.index(row["run"]), computed.index((row["metric"], row["k"]))))
     return Contents(
@@ -217,48 +217,48 @@ def contents_of(
         metric=chosen[0],
         k=chosen[1],
         level=level,
-        standings=standings,
+        results=results,
         means=tuple(read(Mean, row) for row in tonight),
         flags=flags,
         trend=trend,
-        segments=_segments(of_metric, night, trend.night_before(night), standings),
-        gates=gate_results(sections.pop("gates", ()), computed, tonight),
+        segments=_build_segments(of_metric, night, trend.find_night_before(night), results),
+        gates=check_gates(sections.pop("gates", ()), computed, tonight),
         accounting=Accounting.read(means, sections.pop("summary", None)),
-        provenance=provenance(headline),
+        provenance=list_provenance(headline),
         **sections,
     )
 
 
-def _segments(
-    rows: list[dict[str, Any]], night: date, before: date | None, standings: Sequence[Standing]
+def _build_segments(
+    rows: list[dict[str, Any]], night: date, before: date | None, results: Sequence[RunResult]
 ) -> Segments:
     names = ("run", "segment_by", "segment", "metric", "k")
-    columns = (*names, *_OF_SEGMENTS)
+    columns = (*names, *_SEGMENT_COLUMNS)
     by_key = {(row["run_date"], *(row[name] for name in names)): row for row in rows}
     found = []
-    for standing in standings:
-        its, level = standing.mean, level_of([one.mean for one in standings])
+    for result in results:
+        its, level = result.mean, infer_level([one.mean for one in results])
         for row in (row for row in rows if row["segment_by"] and (row["run"], row["run_date"]) == (its.run, night)):
             earlier = by_key.get((before, *(row[name] for name in names)))
             mean, was = (
                 None if one is None else read(Mean, {name: one[name] for name in columns}) for one in (row, earlier)
             )
-            change, share = change_of(mean, was, before, same=True, level=level), None
-            if change.difference is not None and standing.change.difference:
-                share = change.difference * mean.weight_sum / (its.weight_sum * standing.change.difference)
+            change, share = compare_nights(mean, was, before, same=True, level=level), None
+            if change.difference is not None and result.change.difference:
+                share = change.difference * mean.weight_sum / (its.weight_sum * result.change.difference)
             found.append(SegmentRow(mean=mean, change=change, share=share, before=was))
     key = lambda one: (-one.mean.n_queries, one.mean.run, one.mean.by, one.mean.segment or "")  # noqa: E731
     return Segments(rows=tuple(sorted(found, key=key)))
 
 
-def differences() -> Differences:
+def build_differences() -> Differences:
     """Those of the comparison table."""
     names = [one.split()[0] for one in COMPARISON_DDL.split(", ")]
     rows = [dict(zip(names, row, strict=True)) for row in COMPARISON_ROWS]
-    return Differences(rows=tuple(read(Comparison, row) for row in rows))
+    return Differences(rows=tuple(read(ComparisonRow, row) for row in rows))
 
 
-def queries_of(runs: Sequence[str] = ("old", "new")) -> Queries:
+def build_queries(runs: Sequence[str] = ("old", "new")) -> Queries:
     """Those of the per-query table."""
     distributions: list[Distribution] = []
     lowest: list[QueryRow] = []
@@ -285,9 +285,9 @@ def queries_of(runs: Sequence[str] = ("old", "new")) -> Queries:
     )
 
 
-def whole_contents(**more: Any) -> Contents:
+def build_full_contents(**more: Any) -> Contents:
     """A night with queries and a comparison; `report` reads the same of the tables above."""
-    return contents_of(queries=queries_of(), differences=differences(), summary=SUMMARY, **more)
+    return build_contents(queries=build_queries(), differences=build_differences(), summary=SUMMARY, **more)
 
 
 # --------------------------------------------------------------------------------------------------- browser
