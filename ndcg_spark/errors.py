@@ -43,7 +43,7 @@ class InputRefusedError(NdcgSparkError, ValueError):
 
 
 class OutputRefusedError(NdcgSparkError, ValueError):
-    """A table cannot be written the way it was asked for."""
+    """A table cannot be written as requested."""
 
 
 class PartlyWrittenError(NdcgSparkError, RuntimeError):
@@ -68,8 +68,8 @@ def cannot_import(error: ImportError, use: str, package: str, extra: str) -> Mis
 def explain_missing_column(path: str) -> str:
     """Explain, after the name of a column, that a file lacks it although other files of the table have it."""
     return (
-        f"is not in {path}, but in other files: Spark takes it for null there; write it into all files, or leave "
-        "that file out."
+        f"is not in {path}, but in other files: Spark reads it as null there; add it to all files, or remove "
+        "that file."
     )
 
 

@@ -150,7 +150,7 @@ def collect_positions(position: Iterable[int]) -> list[int]:
     """Return the distinct positions, sorted; position 1 is always included."""
     positions = {1, *position}
     if len(positions) > MAX_POSITIONS:
-        raise InputRefusedError(f"the log has more than {MAX_POSITIONS:,} different positions; leave deep ones out.")
+        raise InputRefusedError(f"the log has more than {MAX_POSITIONS:,} different positions; remove deep ones.")
     return sorted(positions)
 
 

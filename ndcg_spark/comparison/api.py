@@ -146,7 +146,7 @@ def compare(
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
     engine, where = resolve_engine("auto", "")
-    local = f"{where} was asked for" if engine == "spark" else _open_tables(results, engine)
+    local = f"{where} was requested" if engine == "spark" else _open_tables(results, engine)
     if not isinstance(local, str):
         settings = build_settings(local, **options)
         plan_tables(local, settings)  # refuses missing or wrong columns
@@ -158,7 +158,7 @@ def compare(
                 evaluations=select_evaluations(local, settings),
                 allow_unmatched=allow_unmatched,
                 tables=local,
-                given=results,
+                inputs=results,
             )
         local = obstacle
     require_spark(local, engine, where, "compare")

@@ -95,7 +95,7 @@ class ComparisonGate:
         if not gated:
             known = sorted({labels.metric_at(row["metric"], row["k"]) for row in overall})
             raise InvalidParameterError(
-                f"gate {self.text!r}: this metric or cutoff was not compared; there are {', '.join(known)}."
+                f"gate {self.text!r}: this metric or cutoff was not compared; compared are {', '.join(known)}."
             )
         metrics = sorted({labels.metric_at(row["metric"], row["k"]) for row in gated})
         if len(metrics) > 1:
@@ -128,26 +128,26 @@ def _build_options() -> dict[str, list[click.Option]]:
     )
 
 
-def _build_settings(given: Mapping[str, Any]) -> ComparisonJobSettings:
-    chosen, statistics = build_settings(ChosenRuns, given), build_settings(Statistics, given)
-    query_options: dict[str, Any] = {"segments": parse_names(given["segment_cols"])}
+def _build_settings(values: Mapping[str, Any]) -> ComparisonJobSettings:
+    chosen, statistics = build_settings(ChosenRuns, values), build_settings(Statistics, values)
+    query_options: dict[str, Any] = {"segments": parse_names(values["segment_cols"])}
     rankings: EvaluationSettings | None = None
-    if given["input"] is None:
-        k = None if given["k"] is None else [cutoff.strip() for cutoff in given["k"].split(",")]
-        query_options |= {"query": parse_names(given["query_col"]), "weight": given["weight_col"]}
-        query_options |= {"metrics": given["metrics"], "k": k}
+    if values["input"] is None:
+        k = None if values["k"] is None else [cutoff.strip() for cutoff in values["k"].split(",")]
+        query_options |= {"query": parse_names(values["query_col"]), "weight": values["weight_col"]}
+        query_options |= {"metrics": values["metrics"], "k": k}
     else:
-        rankings = read_evaluation_settings({**given, "confidence": 1 - statistics.alpha})
+        rankings = read_evaluation_settings({**values, "confidence": 1 - statistics.alpha})
         cluster, columns = chosen.cluster, (*rankings.segment_columns, *rankings.columns.query)
         if cluster is not None and cluster not in columns:  # so that per-query results have the column
             rankings = replace(rankings, segment_sets=(*rankings.segment_sets, (cluster,)))
     return build_settings(
         ComparisonJobSettings,
-        given,
+        values,
         rankings=rankings,
         of_queries=query_options,
-        run_column=given["run_col"] or "run",
-        convention=read_convention(given),
+        run_column=values["run_col"] or "run",
+        convention=read_convention(values),
         chosen=chosen,
         statistics=statistics,
     )
@@ -160,16 +160,16 @@ def _check_request(request: Request[ComparisonJobSettings]) -> None:
     if "per_query" in sources:
         _refuse_ranking_options()
     elif request.settings.chosen.across_rules:
-        raise InvalidParameterError("--across-rules goes with --per-query: runs of --input have the same rules.")
+        raise InvalidParameterError("--across-rules needs --per-query: runs of --input have the same rules.")
     alone = "per_query" not in sources or request.settings.chosen.baseline is None
     if "baseline_per_query" in sources and alone:
-        raise InvalidParameterError("--baseline-per-query goes with --per-query and --baseline NAME.")
-    given, settings = read_command_line(), request.settings
+        raise InvalidParameterError("--baseline-per-query needs --per-query and --baseline NAME.")
+    flags, settings = read_command_line(), request.settings
     statistics = settings.statistics
-    refuse_unread_seed(statistics.replicates, statistics.flips, is_given="seed" in given)
+    refuse_unread_seed(statistics.replicates, statistics.flips, is_given="seed" in flags)
     if settings.rankings is not None:
         refuse_unread_flags(settings.rankings)
-    elif "k" in given and settings.of_queries["metrics"] is not None:
+    elif "k" in flags and settings.of_queries["metrics"] is not None:
         refuse_unread_k(settings.of_queries["metrics"])
 
 
@@ -186,8 +186,7 @@ def _refuse_ranking_options() -> None:
     for parameter in click.get_current_context().command.params if refused else ():
         if parameter.name in refused:
             raise InvalidParameterError(
-                f"{parameter.opts[0]} is about rankings, and the queries of --per-query have been evaluated; leave "
-                "it out."
+                f"{parameter.opts[0]} has no effect with --per-query, whose queries have been evaluated; remove it."
             )
 
 
@@ -227,7 +226,7 @@ COMPARE_RUNS = Command(
         read=lambda text, settings: ComparisonGate.parse(text),
     ),
     check=_check_request,
-    ignores=lambda given: ("judgments", "rejects") if given["input"] is None else (),
+    ignores=lambda values: ("judgments", "rejects") if values["input"] is None else (),
     work="comparison.work:CompareRuns",
     local="comparison.local_work:LocalCompareRuns",
 )  # fmt: skip

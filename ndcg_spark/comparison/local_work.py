@@ -68,7 +68,7 @@ class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], Differences):
 
     def query_tables(self) -> list[QueryTable]:
         if self.ranked:
-            return [EvaluatedQueries(LocalEvaluation(settings=self.fitted, ranking=self.ranking, given={}))]
+            return [EvaluatedQueries(LocalEvaluation(settings=self.fitted, ranking=self.ranking, inputs={}))]
         return [StoredQueries(table) for table in self._opened.values()]
 
     def compare(self, tables: Tables, settings: ComparisonSettings) -> list[Row]:

@@ -93,7 +93,7 @@ class LocalComparison(ComparedRuns):
     """
 
     tables: Tables
-    given: Any
+    inputs: Any
 
     def __repr__(self) -> str:
         """Return the pairs, metrics, tests and engine of the comparison."""
@@ -148,7 +148,7 @@ class LocalComparison(ComparedRuns):
         """
         from ndcg_spark.comparison.spark_results import build_comparison, open_on_spark
 
-        tables = open_on_spark(self.given, spark)
+        tables = open_on_spark(self.inputs, spark)
         return build_comparison(tables, self.settings, allow_unmatched=self.allow_unmatched)
 
     def _collect(self) -> tuple[list[str], list[dict[str, Any]]]:

@@ -214,7 +214,7 @@ class ComparisonSettings(Statistics):
         if not self.query:
             raise InvalidParameterError(f"{option('query')} must name at least one column.")
         if any(str(metric_at.metric) == "idcg" for metric_at in self.metrics):
-            raise InvalidParameterError("idcg is the same for all runs and cannot be compared; leave it out.")
+            raise InvalidParameterError("idcg is the same for all runs and cannot be compared; remove it.")
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:

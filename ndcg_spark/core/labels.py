@@ -55,7 +55,7 @@ def metric_at(metric: object, k: int | None) -> str:
 
 
 def metric(row: Row) -> str:
-    """Name the metric of a row as it was asked for, if the row has that name."""
+    """Name the metric of a row as the user requested it, if the row has that name."""
     return row.get(ASKED) or metric_at(row["metric"], row["k"])
 
 

@@ -33,7 +33,7 @@ _NO_VALUE = ("[SQL_CONF_NOT_FOUND]", "[CONFIG_NOT_AVAILABLE]", "configuration no
 def get_setting(spark: SparkSession, name: str, default: str) -> str:
     """Return a setting in force, or a default if it has no value or the platform hides it. Other errors are raised.
 
-    Serverless compute on Databricks hides most settings, whatever default is asked for.
+    Serverless compute on Databricks hides most settings, whatever default is passed.
     """
     try:
         # Without a default, which Spark would take for a value: it refuses what the setting cannot be.

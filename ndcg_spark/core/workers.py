@@ -148,7 +148,7 @@ def add_package_to_workers(spark: SparkSession) -> bool:
     """Send this package to the Python workers of a session.
 
     Workers import the package. Where it is installed on all machines, or came with `spark-submit --py-files`, they
-    have it; a client of Spark Connect calls this once for each session, before the first result is asked for.
+    have it; a client of Spark Connect calls this once for each session, before the first result is requested.
     Packages that this one needs (numpy, pandas, pyarrow; SciPy for comparisons) are not sent.
 
     Parameters

@@ -53,7 +53,9 @@ def _check_request(request: Request[RunsJobSettings]) -> None:
     refuse_unread_flags(request.settings.evaluation)
     chosen = request.settings.chosen
     if (chosen.baseline is None) != (chosen.run is None):
-        raise InvalidParameterError("--baseline and --run go together: they name the two runs whose queries changed.")
+        raise InvalidParameterError(
+            "--baseline and --run must be used together: they name the two runs whose queries changed."
+        )
 
 
 RUNS = Command(
@@ -70,8 +72,8 @@ RUNS = Command(
     """,
     settings=RunsJobSettings,
     options=_build_options,
-    read=lambda given: RunsJobSettings(
-        evaluation=read_evaluation_settings(given), chosen=build_settings(ChangeJobSettings, given)
+    read=lambda values: RunsJobSettings(
+        evaluation=read_evaluation_settings(values), chosen=build_settings(ChangeJobSettings, values)
     ),
     reads=(rankings("Rankings to diagnose: a path, a catalog table, or a SQL query."), JUDGMENTS),
     explains=True,

@@ -260,7 +260,7 @@ def evaluate(
     if rankings is not None:
         (ranking,) = rankings
         evaluation: Evaluation | LocalEvaluation = LocalEvaluation(
-            settings=ranking.fitted, ranking=ranking, given=tables
+            settings=ranking.fitted, ranking=ranking, inputs=tables
         )
     else:
         from ndcg_spark.evaluation.spark_results import evaluate_on_spark
@@ -306,7 +306,7 @@ def _find_obstacle(tables: Mapping[str, Any], engine: str) -> str | None:
     if tables.keys() - _TABLE_LABELS.keys():
         return "metrics of items are joined in Spark"
     if engine == "auto" and has_pyspark() and any(map(_is_reference, tables.values())):
-        return "Spark reads paths unless engine='local' is asked for"
+        return "Spark reads paths unless engine='local' is set"
     return None
 
 

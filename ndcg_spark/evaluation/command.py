@@ -141,9 +141,9 @@ EXPLAIN_DIFFERENCE = Command(
         {"Metric": [click.Option(["--to"], required=True, metavar="CONVENTION", help="The other convention: a name "
                                  "that `ndcg-spark conventions` lists, and changes, as 'trec_eval;gain=linear'.")]},
     ),
-    read=lambda given: DifferenceJobSettings(
-        evaluation=read_evaluation_settings(given),
-        to=Convention.parse(given.get("to", given.get("explain_difference"))),
+    read=lambda values: DifferenceJobSettings(
+        evaluation=read_evaluation_settings(values),
+        to=Convention.parse(values.get("to", values.get("explain_difference"))),
     ),
     reads=(rankings("Rankings: a path, a catalog table, or a SQL query."), JUDGMENTS),
     sliced=True,  # in the run log
@@ -172,7 +172,7 @@ MEAN_NDCG = Command(
                                   "`ndcg-spark explain-difference --to CONVENTION`.")]},
     ),
     read=read_evaluation_settings,
-    instead=lambda given: EXPLAIN_DIFFERENCE if given["explain_difference"] and not given["explain"] else None,
+    instead=lambda values: EXPLAIN_DIFFERENCE if values["explain_difference"] and not values["explain"] else None,
     reads=(
         rankings("Rankings: a path, a catalog table, or a SQL query."),
         JUDGMENTS,

@@ -126,7 +126,7 @@ class LocalExplanation:
 
     changes: tuple[Step, ...]
     evaluations: tuple[LocalEvaluation, ...]
-    given: Mapping[str, Any]
+    inputs: Mapping[str, Any]
 
     @property
     def conventions(self) -> tuple[EvaluationSettings, ...]:
@@ -180,7 +180,7 @@ class LocalExplanation:
         """
         from ndcg_spark.evaluation.explanation import explain_on_spark
 
-        return explain_on_spark(**convert_tables(self.given, spark), steps=self.changes)
+        return explain_on_spark(**convert_tables(self.inputs, spark), steps=self.changes)
 
 
 _STEPS = pa.schema(
@@ -293,7 +293,7 @@ def explain_difference(
     return LocalExplanation(
         changes=tuple(steps),
         evaluations=tuple(
-            LocalEvaluation(settings=ranking.fitted, ranking=ranking, given=tables) for ranking in rankings
+            LocalEvaluation(settings=ranking.fitted, ranking=ranking, inputs=tables) for ranking in rankings
         ),
-        given=tables,
+        inputs=tables,
     )

@@ -83,28 +83,28 @@ def describe_contrary_gate(text: str, metric: str, comparison: str) -> str:
     asks_for_more, larger_is_better = comparison in (">", ">="), direction_of(metric)
     if larger_is_better in (None, asks_for_more):
         return ""
-    wanted, better = ("more", "less") if asks_for_more else ("less", "more")
-    return f"gate {text} asks for {wanted} of {metric}, of which {better} is better."
+    required, better = ("more", "less") if asks_for_more else ("less", "more")
+    return f"gate {text} requires {required} of {metric}, but {better} is better."
 
 
-def find_metric(text: str, computed: Sequence[tuple[str, int | None]], what: str) -> tuple[str, int | None]:
-    """Find a computed (metric, k) by its name, which may omit the only cutoff. `what` begins messages."""
-    metric_at_k = parse_named_metric(text, what)
+def find_metric(text: str, computed: Sequence[tuple[str, int | None]], subject: str) -> tuple[str, int | None]:
+    """Find a computed (metric, k) by its name, which may omit the only cutoff. `subject` begins messages."""
+    metric_at_k = parse_named_metric(text, subject)
     name, k = str(metric_at_k.metric), metric_at_k.k
     cutoffs = [cutoff for known, cutoff in computed if known == name]
     if k == EVERY and len(cutoffs) > 1:
-        raise InvalidParameterError(f"{what}: name the cutoff too, as {metric_at(name, cutoffs[0])}.")
+        raise InvalidParameterError(f"{subject}: name the cutoff too, as {metric_at(name, cutoffs[0])}.")
     if k == EVERY:
         k = cutoffs[0] if cutoffs else None
     if k not in cutoffs:
         known = ", ".join(metric_at(*metric_and_k) for metric_and_k in computed)
-        raise InvalidParameterError(f"{what}: {metric_at(name, k)} is not computed; computed are {known}.")
+        raise InvalidParameterError(f"{subject}: {metric_at(name, k)} is not computed; computed are {known}.")
     return name, k
 
 
-def parse_named_metric(text: str, what: str) -> MetricAt:
-    """Parse a metric like `read_metric`; `what` begins messages."""
+def parse_named_metric(text: str, subject: str) -> MetricAt:
+    """Parse a metric like `read_metric`; `subject` begins messages."""
     try:
         return read_metric(text)
     except InvalidParameterError as error:
-        raise InvalidParameterError(f"{what}: {get_message(error)}") from None
+        raise InvalidParameterError(f"{subject}: {get_message(error)}") from None

@@ -150,7 +150,7 @@ def rank_locally(
 def _to_long_table(table: LocalTable, long: LongRows) -> LocalTable:
     """Convert a table with lists to its long table."""
     source = pa.schema(
-        {column: table.info.type_of(column) for column in (*long.kept, *(lists.name for lists in long.lists))}
+        {column: table.info.type_of(column) for column in (*long.kept_columns, *(lists.name for lists in long.lists))}
     )
 
     def divide(n_parts: int) -> list[LongPart]:
@@ -232,7 +232,7 @@ def _plan_parts(
     footers = read_footers(table.files, {column: column for column in schema.names}, schema)
     if isinstance(footers, str):
         return footers
-    sizes = PartSizes(wanted=n_parts, smallest=MIN_PART_BYTES, largest=MAX_PART_BYTES)
+    sizes = PartSizes(n_parts=n_parts, smallest=MIN_PART_BYTES, largest=MAX_PART_BYTES)
     parts = split_files([read.identity for read in footers], sizes)
     bounds = None if sorted_by is None else find_part_bounds(footers, parts)
     return FilesTask(parts=parts, plan=plan, schema=schema, bounds=bounds)

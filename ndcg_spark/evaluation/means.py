@@ -233,7 +233,7 @@ class Means(Work[EvaluationSettings]):
         return facts
 
     def _format_lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
-        requested = [labels.metric_at(metric_at.metric, metric_at.k) for metric_at in self.fitted.asked]
+        requested = [labels.metric_at(metric_at.metric, metric_at.k) for metric_at in self.fitted.requested]
         yield lambda: printed.show_summary(sorted(facts["metrics"], key=lambda row: labels.row_order(row, requested)))
         settings, n_runs = self.fitted, len(printed.select_overall_rows(facts["metrics"]))
         queries = printed.format_query_counts(

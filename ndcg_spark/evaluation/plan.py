@@ -162,10 +162,10 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
     """Plan a table with one row per query; return None for other tables."""
     columns, fitted = settings.columns, settings
     if columns.ranked:
-        what, action = f"column {columns.ranked[0]!r} has lists", "ranked"
+        subject, action = f"column {columns.ranked[0]!r} has lists", "ranked"
         fitted = build_long_settings(info, settings)
     elif is_array(info, columns.relevance):
-        what, action = f"column {columns.relevance!r} is an array", "scored"
+        subject, action = f"column {columns.relevance!r} is an array", "scored"
         if judgments is not None:
             raise InvalidParameterError("arrays of relevances cannot be combined with a judgments table.")
         if len(columns.score) > 1:
@@ -182,8 +182,8 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
         rows=plan_lists(info, settings),
         judgments=None,
         strategy=ARRAYS,
-        reason=f"{what}: each row is {action} directly",
-        spark_reads=what,
+        reason=f"{subject}: each row is {action} directly",
+        spark_reads=subject,
     )
 
 
@@ -236,9 +236,9 @@ def list_unused_columns(info: TableInfo, settings: EvaluationSettings) -> tuple[
 def require_carried_columns(settings: EvaluationSettings, *tables: TableInfo) -> None:
     """Raise unless each segment, weight and order column is in one of the tables."""
     columns = settings.columns
-    wanted = [(column, option("segments")) for column in settings.carried_segments]
+    required = [(column, option("segments")) for column in settings.carried_segments]
     for column, column_option in ((columns.weight, option("weight")), (columns.order, option("order"))):
-        wanted += [] if column is None else [(column, column_option)]
-    for column, column_option in wanted:
+        required += [] if column is None else [(column, column_option)]
+    for column, column_option in required:
         if not any(table.has(column) for table in tables):
             tables[0].require(column, column_option)

@@ -170,11 +170,11 @@ def number_type(kind: pa.DataType) -> pa.DataType:
     return kind if pa.types.is_integer(kind) or pa.types.is_floating(kind) else pa.float64()
 
 
-def _read_number(info: TableInfo, column: str, part: str, what: str) -> ColumnRead:
+def _read_number(info: TableInfo, column: str, part: str, prefix: str) -> ColumnRead:
     """Read a column of numbers in its own type if workers support it; text and decimals as doubles."""
     source_type = info.require_number(column, part)
     if pa.types.is_string(source_type):
-        return ColumnRead((column,), Conversion.PARSE_DOUBLE, pa.float64(), f"{what}_not_a_number")
+        return ColumnRead((column,), Conversion.PARSE_DOUBLE, pa.float64(), f"{prefix}_not_a_number")
     target_type = number_type(source_type)
     return ColumnRead((column,), Conversion.AS_IS if target_type == source_type else Conversion.CAST, target_type)
 

@@ -152,7 +152,7 @@ def read_ranked_lists(info: TableInfo, settings: EvaluationSettings) -> list[Lis
     if number_fields.is_named and any(list_column.numbers is None for list_column in lists):
         raise InputRefusedError(
             f"column {lists[0].name!r} ({option('ranked')}) has only ids, without "
-            f"{number_fields.asked!r} ({number_fields.part}); remove that option."
+            f"{number_fields.requested!r} ({number_fields.part}); remove that option."
         )
     roles = {(list_column.numbers is not None, list_column.has_scores): list_column.name for list_column in lists}
     if len(roles) > 1:
@@ -198,18 +198,18 @@ class _NumberFields:
     """Names of struct fields with numbers: the requested name, or else the usual names."""
 
     part: str
-    asked: str
+    requested: str
     default: str
     usual: tuple[str, ...]
 
     @property
     def is_named(self) -> bool:
-        return self.asked != self.default
+        return self.requested != self.default
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Candidate names in order; the first field that exists has the numbers."""
-        return (self.asked,) if self.is_named else self.usual
+        return (self.requested,) if self.is_named else self.usual
 
 
 def _read_lists(
@@ -234,7 +234,7 @@ def _read_lists(
     )
     for field_found, requested, option_text in (
         (item, columns.item, option("item")),
-        (number_field or not number_fields.is_named, number_fields.asked, number_fields.part),
+        (number_field or not number_fields.is_named, number_fields.requested, number_fields.part),
     ):
         if not field_found:
             raise InputRefusedError(
@@ -336,7 +336,7 @@ class LongRows:
     """
 
     lists: tuple[ListColumn, ...]
-    kept: tuple[str, ...]
+    kept_columns: tuple[str, ...]
     item: str
     number: str
     run: str | None = None
@@ -348,7 +348,7 @@ class LongRows:
         first, runs = self.lists[0], {} if self.run is None else {self.run: pa.string()}
         places = {} if self.order is None else {self.order: pa.int32()}
         number = pa.int32() if first.numbers is None else first.numbers.type.value_type
-        kept_columns = {column: info.type_of(column) for column in self.kept}
+        kept_columns = {column: info.type_of(column) for column in self.kept_columns}
         return pa.schema(
             {**kept_columns, **runs, self.item: first.items.type.value_type, self.number: number, **places}
         )
@@ -387,11 +387,11 @@ def plan_long_tables(info: TableInfo, judged: TableInfo, settings: EvaluationSet
     if relevant:
         kept_columns, number = _find_kept_columns(judged, settings), columns.relevance
         judgments = LongRows(
-            lists=(ranked.pop(),), kept=kept_columns, item=item, number=number, order=order, relevant=True
+            lists=(ranked.pop(),), kept_columns=kept_columns, item=item, number=number, order=order, relevant=True
         )
     rows = LongRows(
         lists=tuple(ranked),
-        kept=_find_kept_columns(info, settings),
+        kept_columns=_find_kept_columns(info, settings),
         item=item,
         number=long_settings.columns.rank or long_settings.columns.score[0],
         run=long_settings.columns.run if len(ranked) > 1 else None,

@@ -135,13 +135,13 @@ def compare_query_counts(
     n_queries.pop(None, None)  # rejected rows without a run
     if len(n_queries) < 2:
         return []
-    fewest, most = (
+    smallest, largest = (
         min(n_queries, key=lambda run: (n_queries[run], run)),
         max(n_queries, key=lambda run: (n_queries[run], run)),
     )
-    if n_queries[fewest] == n_queries[most]:
+    if n_queries[smallest] == n_queries[largest]:
         return []
-    numbers = f"{fewest!r} has {n_queries[fewest]:,}, {most!r} {n_queries[most]:,}"
+    numbers = f"{smallest!r} has {n_queries[smallest]:,}, {largest!r} {n_queries[largest]:,}"
     return [
         f"runs have different numbers of queries: {numbers}. Missing queries count as 0 only if relevances are in "
         f"a separate table ({option('judgments')})."

@@ -38,7 +38,7 @@ class Results(Shown):
 
     @property
     def _first_line(self) -> str:
-        metrics = ", ".join(metric_at.label for metric_at in self.settings.asked)
+        metrics = ", ".join(metric_at.label for metric_at in self.settings.requested)
         segments = ", ".join("+".join(segment_set) for segment_set in self.settings.segment_sets)
         by = f", by {segments}" if segments else ""
         return f"Evaluation: {metrics}{by}; convention {self.settings.convention}"
@@ -53,7 +53,7 @@ class Results(Shown):
         ]
         requested, hidden = (
             [labels.metric_at(metric_at.metric, metric_at.k) for metric_at in metrics]
-            for metrics in (self.settings.asked, companions)
+            for metrics in (self.settings.requested, companions)
         )
         return requested, hidden
 
@@ -117,7 +117,7 @@ class LocalEvaluation(Results):
     """
 
     ranking: LocalRanking
-    given: Mapping[str, Any]
+    inputs: Mapping[str, Any]
 
     def __repr__(self) -> str:
         """Describe the metrics and the engine."""
@@ -211,7 +211,7 @@ class LocalEvaluation(Results):
         """
         from ndcg_spark.evaluation.spark_results import evaluate_on_spark
 
-        return evaluate_on_spark(self.given, self.settings, spark)
+        return evaluate_on_spark(self.inputs, self.settings, spark)
 
     def _collect(self) -> tuple[list[str], list[dict[str, Any]]]:
         requested, hidden = self._order_of_means

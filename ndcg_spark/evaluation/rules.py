@@ -56,17 +56,17 @@ def format_difference(texts: Iterable[str | None]) -> str:
     return "; ".join(f"{field}: {' and '.join(values)}" for field, values in find_differing_rules(texts).items())
 
 
-def combine_rules(texts: Iterable[str | None], what: str, *, across: bool) -> str | None:
+def combine_rules(texts: Iterable[str | None], subject: str, *, across: bool) -> str | None:
     """Combine rules; raise if they differ, unless `across`: these fields are then `mixed`. None if all are unknown.
 
-    Unknown rules are assumed to equal the known ones, and marked by a last field. `what` begins the message.
+    Unknown rules are assumed to equal the known ones, and marked by a last field. `subject` begins the message.
     """
     texts = list(dict.fromkeys(texts))
     conflicts = find_differing_rules(texts)
     if conflicts and not across:
         raise InputRefusedError(
-            f"{what} would combine results of different rules ({format_difference(texts)}); compute them by the same "
-            f"rules, or use {option('across_rules', 'True')} to combine them anyway."
+            f"{subject} would combine results of different rules ({format_difference(texts)}); compute them by the "
+            f"same rules, or use {option('across_rules', 'True')} to combine them anyway."
         )
     known = [text for text in texts if text]
     if not known:

@@ -387,7 +387,7 @@ class EvaluationSettings:
         return f"{self.convention.advice('ties', 'expected')}, or best or worst"
 
     @property
-    def asked(self) -> tuple[MetricAt, ...]:
+    def requested(self) -> tuple[MetricAt, ...]:
         """Requested metrics; NDCG at all cutoffs if no metric was requested."""
         metrics = self.metrics or tuple(MetricAt(NDCG, k) for k in self.cutoffs)
         return tuple(replace(metric_at, asked=metric_at.asked or str(metric_at.metric)) for metric_at in metrics)
@@ -398,7 +398,8 @@ class EvaluationSettings:
 
         A per-query table with one of `GAINS` has all of them and all tie bounds; summaries do not.
         """
-        requested, bounds = {metric_at: metric_at for metric_at in self.asked}, TIE_BOUNDS if self.tie_bounds else ()
+        requested = {metric_at: metric_at for metric_at in self.requested}
+        bounds = TIE_BOUNDS if self.tie_bounds else ()
         metrics: list[MetricAt] = []
         for metric_at in requested:
             companions = (*metric_at.metric.comes_with, *(bounds if metric_at.metric == NDCG else ()))
@@ -530,14 +531,14 @@ class EvaluationSettings:
         return hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def refuse_special_characters(what: str, columns: Iterable[str]) -> None:
+def refuse_special_characters(label: str, columns: Iterable[str]) -> None:
     """Raise if a column name has a dot or backtick: Spark cannot pass such columns to Python workers."""
     refused = sorted(column for column in columns if "." in column or "`" in column)
     if refused:
         column = refused[0]
         quoted, replacement = f"`{column.replace('`', '``')}`", column.replace(".", "_").replace("`", "_")
         raise InvalidParameterError(
-            f"{what} column {column!r} has a dot or backtick in its name; rename it where it is read: "
+            f"{label} column {column!r} has a dot or backtick in its name; rename it where it is read: "
             f"SELECT *, {quoted} AS {replacement} FROM ..., or .withColumnRenamed({column!r}, {replacement!r})."
         )
 
@@ -579,7 +580,7 @@ def parse_metrics(
     """Parse metrics without repeats, and sort all cutoffs. `k` is used for names without a cutoff.
 
     >>> metrics, cutoffs = parse_metrics(["ndcg@10", "p(rel=2)@5", "AP"])
-    >>> [str(one) for one in metrics], cutoffs
+    >>> [str(metric_at) for metric_at in metrics], cutoffs
     (['ndcg@10', 'p(rel=2)@5', 'ap'], (5, 10, None))
     """
     default_cutoffs = (None,) if k is None else parse_cutoffs(k)

@@ -154,11 +154,11 @@ def cast_array(array: Column | str) -> Column:
     return F.coalesce(doubles, F.array().cast("array<double>"))
 
 
-def cast_number(value: Column | str, what: str) -> Column:
-    """Cast a column of numbers to double. Spark raises for other types; `what` names the argument."""
+def cast_number(value: Column | str, argument: str) -> Column:
+    """Cast a column of numbers to double. Spark raises for other types; `argument` is its name."""
     column = to_column(value)
     kind = F.typeof(column)
-    error = refuse(f"column {format_column(value)} ({what}) is ", kind, ", not a number; cast it first.")
+    error = refuse(f"column {format_column(value)} ({argument}) is ", kind, ", not a number; cast it first.")
     return F.when(kind.rlike(f"^{_NUMBERS}$"), column.cast("double")).otherwise(error)
 
 

@@ -427,7 +427,7 @@ def format_config(context: click.Context, groups: Mapping[str, Iterable[click.Op
     """Format the options in force as TOML for `--config`, with their origin in comments; credentials are hidden."""
     lines = [f"# {' '.join(['ndcg-spark', *(_list_command_names(context) or [str(context.command.name)])])}"]
     for title, options in groups.items():
-        in_force = [one for one in options if context.params.get(str(one.name)) not in (None, False, ())]
+        in_force = [option for option in options if context.params.get(str(option.name)) not in (None, False, ())]
         shown = [_format_config_line(option, context) for option in in_force]
         lines += ["", f"# {title}", *shown] if shown else []
     return "\n".join(lines)

@@ -123,8 +123,8 @@ def _check_open_file_limit(home: Path) -> None:
     needed = len(list(home.glob("jars/*.jar"))) + _FILES_BESIDE_JARS
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise NdcgSparkError(
-            f"a process may have {limit} files open here (ulimit -n), and Spark needs at least {needed}: raise the "
-            "limit, say to 4096."
+            f"a process may open {limit} files (ulimit -n), and Spark needs at least {needed}: raise the limit, for "
+            "example to 4096."
         )
 
 

@@ -141,12 +141,12 @@ def find_majority(ratings: Ratings) -> Votes:
     grade_weight = _sum_by_item(ratings.weight, np.r_[first, len(item)])
     grade, owner = relevance[first], item[first]
     starts = np.flatnonzero(np.r_[True, np.diff(owner) != 0])
-    most = np.full(n_items, 0, dtype=object)
-    most[rated] = np.maximum.reduceat(grade_weight, starts)
-    winning = np.asarray(grade_weight == most[owner], dtype=np.bool_)
+    max_weight = np.full(n_items, 0, dtype=object)
+    max_weight[rated] = np.maximum.reduceat(grade_weight, starts)
+    winning = np.asarray(grade_weight == max_weight[owner], dtype=np.bool_)
     higher[owner[winning]] = grade[winning]  # on ties the last assignment wins, the highest grade
     lower[owner[winning][::-1]] = grade[winning][::-1]
-    more[:] = most + most > _sum_by_item(ratings.weight, ratings.offsets)
+    more[:] = max_weight + max_weight > _sum_by_item(ratings.weight, ratings.offsets)
     return Votes(lower, higher, more)
 
 

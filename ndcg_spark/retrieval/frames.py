@@ -240,7 +240,7 @@ def _find_vector_kind(frame: DataFrame, settings: RetrievalSettings, table: str)
             return "words"
         if isinstance(element_type, T.ByteType):
             return "signs"
-        wanted = "binary or array<bigint> (packed bits), or array<tinyint> (+1 and -1)"
+        expected = "binary or array<bigint> (packed bits), or array<tinyint> (+1 and -1)"
     else:
         if is_ml_vector(data_type) or isinstance(element_type, T.DoubleType):
             return "doubles"
@@ -248,10 +248,10 @@ def _find_vector_kind(frame: DataFrame, settings: RetrievalSettings, table: str)
             return "floats"
         if isinstance(element_type, T.NumericType):
             return "doubles"
-        wanted = "an array of numbers or a vector of pyspark.ml"
+        expected = "an array of numbers or a vector of pyspark.ml"
     raise InputRefusedError(
         f"column {column!r} ({option('vector')}) of the {table} is {data_type.simpleString()}; "
-        f"{option('metric', settings.metric)} needs {wanted}."
+        f"{option('metric', settings.metric)} needs {expected}."
     )
 
 

@@ -148,7 +148,7 @@ def read_table(
 def _select_night(frame: DataFrame, table: str, night: date | None, dataset: str | None) -> DataFrame:
     for parameter, column, requested in (("night", RUN_DATE, night), ("dataset", DATASET, dataset)):
         if requested is not None and column not in frame.columns:
-            raise InputRefusedError(f"{table} has no column {column!r}: leave {option(parameter)} out.")
+            raise InputRefusedError(f"{table} has no column {column!r}; remove {option(parameter)}.")
     with readable_errors():
         if night is not None:
             frame = select_value(frame, RUN_DATE, table, night, by="night")

@@ -73,8 +73,8 @@ class TablePart:
         return _unpickle_table, (sink.getvalue(),)
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        wanted = select_fields(columns, schema)
-        yield from self.table.select(wanted.names).cast(wanted).to_batches(rows)
+        selected = select_fields(columns, schema)
+        yield from self.table.select(selected.names).cast(selected).to_batches(rows)
 
 
 def _unpickle_table(content: pa.Buffer) -> TablePart:
@@ -133,10 +133,10 @@ class FilteredPart:
     text: str
 
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
-        wanted, column = select_fields(columns, schema), self.column.name
-        fields = wanted if column in wanted.names else wanted.append(self.column)
+        selected, column = select_fields(columns, schema), self.column.name
+        fields = selected if column in selected.names else selected.append(self.column)
         for batch in self.part.read(fields.names, fields, rows):
-            yield batch.filter(pc.equal(batch.column(column).cast(pa.string()), self.text)).select(wanted.names)
+            yield batch.filter(pc.equal(batch.column(column).cast(pa.string()), self.text)).select(selected.names)
 
 
 def filter_rows(table: LocalTable, column: str, text: str) -> LocalTable:
@@ -388,7 +388,7 @@ def _open_parquet(files: Sequence[str], kind: str, reference: str) -> _OpenedFil
     identities = [footer.identity for footer in footers]
 
     def divide(n_parts: int) -> list[tuple[str, Part]]:
-        sizes = replace(PART_SIZES, wanted=n_parts)
+        sizes = replace(PART_SIZES, n_parts=n_parts)
         return [(part.file.path, part) for part in split_files(identities, sizes)]
 
     n_bytes = sum(footer.size for footer in identities)

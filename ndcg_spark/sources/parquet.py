@@ -76,7 +76,7 @@ class OpenedFile:
 class PartSizes:
     """Approximate number of parts of all files together, and limits of a part's bytes. A task costs some 10 ms."""
 
-    wanted: int = 8
+    n_parts: int = 8
     smallest: int = 2**22
     largest: int = 2**28
 
@@ -118,7 +118,7 @@ def identify(path: str) -> FileIdentity:
 def split_files(files: list[FileIdentity], sizes: PartSizes = PART_SIZES) -> tuple[FilePart, ...]:
     """Split files into parts. A part holds rows of one file only."""
     n_bytes = sum(file.size for file in files)
-    step = max(sizes.smallest, min(sizes.largest, -(-n_bytes // sizes.wanted)))
+    step = max(sizes.smallest, min(sizes.largest, -(-n_bytes // sizes.n_parts)))
     return tuple(
         FilePart(file=file, start=start, end=min(start + step, file.size))
         for file in files

@@ -178,8 +178,8 @@ def test_a_gate_that_is_not_met_ends_with_3_after_writing(table, tmp_path):
                 "-")  # fmt: skip
     assert ended.code == 3
     assert [gate["met"] for gate in ended.json["gates"]] == [False, False, True, True, True, True]
-    (against,) = [line for line in ended.out.splitlines() if "asks for" in line]
-    assert against == "gate ndcg.ci_high<9 asks for less of ndcg, of which more is better."
+    (against,) = [line for line in ended.out.splitlines() if " requires " in line]
+    assert against == "gate ndcg.ci_high<9 requires less of ndcg, but more is better."
     assert "NOT MET (c against a:" in ended.out
     assert len(stored_rows(out)) == 2
 
@@ -362,18 +362,18 @@ def test_bad_rows_are_left_out_counted_and_written(request, rankings, tmp_path, 
         (("--per-query", "T", "--gate", "ndcg@10>0"), "is not of the form METRIC@K.COLUMN"),
         (("--per-query", "T", "--gate", "ndcg@10.low>0"), "there is no column 'low'"),
         (("--per-query", "T", "--gate", "ndcg@10.ci_low>0.1.2"), "'0.1.2' is not a number"),
-        (("--per-query", "T", "--gate", "ndcg@5.ci_low>0", *FAST), "was not compared; there are dcg@10"),
+        (("--per-query", "T", "--gate", "ndcg@5.ci_low>0", *FAST), "was not compared; compared are dcg@10"),
         (("--per-query", "T", "--cluster-col", "usr"), "Did you mean 'user'"),
         (("--per-query", "T", "--alpha", "2"), "alpha must be between 0 and 1"),
         (("--per-query", "T", "--replicates", "-1"), "replicates must be between 0 and 100,000"),
         (("--per-query", "T", "--metrics", "idcg"), "idcg is the same for all runs"),
-        (("--per-query", "T", "--baseline-per-query", "T"), "goes with --per-query and --baseline NAME"),
+        (("--per-query", "T", "--baseline-per-query", "T"), "needs --per-query and --baseline NAME"),
         (("--per-query", "T", "--run-col", "ranker"), "column 'ranker' (--run-col) is not in the per-query table"),
-        (("--per-query", "T", "--rejects", "r"), "--rejects is about rankings, and the queries of --per-query have"),
-        (("--per-query", "T", "--sample", "0.5"), "--sample is about rankings"),
-        (("--per-query", "T", "--judgments", "nowhere"), "--judgments is about rankings"),
-        (("--per-query", "T", "--score-col", "nowhere"), "--score-col is about rankings"),
-        (("--per-query", "T", "--gain", "linear"), "--gain is about rankings"),
+        (("--per-query", "T", "--rejects", "r"), "--rejects has no effect with --per-query, whose queries have"),
+        (("--per-query", "T", "--sample", "0.5"), "--sample has no effect"),
+        (("--per-query", "T", "--judgments", "nowhere"), "--judgments has no effect"),
+        (("--per-query", "T", "--score-col", "nowhere"), "--score-col has no effect"),
+        (("--per-query", "T", "--gain", "linear"), "--gain has no effect"),
         (("--input", "T", "--rejects", "r"), "--rejects needs --on-invalid reject"),
         (("--per-query", "T", "--k", "7"), "there are no queries to compare"),
     ],

@@ -105,7 +105,7 @@ def test_two_nights_without_a_segment_in_common_are_refused(metrics, tmp_path):
         (("nights", "--metric-table", "M", "--before", "2026-01-30", "--after", "2026-01-30"), "name two nights"),
         (("nights", "--metric-table", "M", "--before", "x", "--after", "2026-02-01"), "is not a date"),
         (("runs",), "Missing option '--input'"),
-        (("runs", "--input", "R", "--run", "new"), "--baseline and --run go together"),
+        (("runs", "--input", "R", "--run", "new"), "--baseline and --run must be used together"),
         (("runs", "--input", "R", "--score-col", "old", "--top", "0"), "top must be at least 1; got 0"),
     ],
 )

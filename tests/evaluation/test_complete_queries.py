@@ -37,7 +37,7 @@ def files_of(folder: Path, rows: pa.RecordBatch, *, n_files: int, of_a_group: in
         part = pa.Table.from_batches([rows.slice(at * step, step)])
         pq.write_table(part, folder / f"{at}.parquet", row_group_size=of_a_group)
     found = [identify(str(path)) for path in sorted(folder.iterdir())]
-    parts = split_files(found, PartSizes(wanted=4 * n_files, smallest=1))
+    parts = split_files(found, PartSizes(n_parts=4 * n_files, smallest=1))
     reads = {one.name: ColumnRead((one.name,), Conversion.AS_IS, one.type) for one in rows.schema}
     return FilesTask(parts=parts, plan=TablePlan(columns=reads), schema=rows.schema)
 
@@ -168,7 +168,7 @@ def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
     canonical = canonical_rows([Row(query=f"{n}", item="x", score=n, relevance=1) for n in range(100)], settings)
     files = files_of(tmp_path, canonical, n_files=2, of_a_group=9)
     for smallest, largest in ((1, 1), (1, 300), (10**9, 10**9)):
-        sizes = PartSizes(wanted=4, smallest=smallest, largest=largest)
+        sizes = PartSizes(n_parts=4, smallest=smallest, largest=largest)
         parts = split_files([identify(str(path)) for path in sorted(tmp_path.iterdir())], sizes)
         found = [
             query

@@ -70,8 +70,8 @@ def test_five_copies_of_one_book(tmp_path, books):
     assert not {"items", "features", "coverage"} & query.keys()
     assert "coverage@5 0.5556" in ended.out
     assert "gate coverage@5>=0.5: met (0.555556)" in ended.out
-    (against,) = [line for line in ended.out.splitlines() if "asks for" in line]
-    assert against == "gate ild(by=categories)@5<=0 asks for less of ild(by=categories), of which more is better."
+    (against,) = [line for line in ended.out.splitlines() if " requires " in line]
+    assert against == "gate ild(by=categories)@5<=0 requires less of ild(by=categories), but more is better."
 
 
 def test_the_summary_is_the_same_without_a_table_of_queries(tmp_path, books):

@@ -164,8 +164,8 @@ def test_memory_that_is_none_or_too_small_is_a_line(tmp_path, memory, told):
 
 def test_a_limit_of_open_files_is_a_line(tmp_path):
     line = line_of(run_job(tmp_path, {}, before="ulimit -n 64;"))
-    assert line.startswith("a process may have 64 files open here (ulimit -n), and Spark needs at least ")
-    assert line.endswith("raise the limit, say to 4096.")
+    assert line.startswith("a process may open 64 files (ulimit -n), and Spark needs at least ")
+    assert line.endswith("raise the limit, for example to 4096.")
 
 
 def test_without_pyspark_a_line_says_what_to_install(tmp_path):

@@ -258,7 +258,7 @@ def test_gates_that_ask_for_what_is_worse_get_a_line(comparison):
     way = "rise" if ">" in comparison else "fall"
     more, less = ("more", "less") if way == "rise" else ("less", "more")
     known = {name: direction for name, direction in ALL.items() if name not in UNKNOWN}
-    lines = expected(better="", worse="gate {0} asks for {1} of {2}, of which {3} is better.", of=known)
+    lines = expected(better="", worse="gate {0} requires {1} of {2}, but {3} is better.", of=known)
     for metric in known:
         k = 5 if parse_metric(metric)[0].takes_cutoff else None
         named = metric if k is None else f"{metric}@{k}"
@@ -610,4 +610,4 @@ def test_a_gate_of_a_report_that_asks_for_what_is_worse():
         text="ils@10>=0.3", run="new", metric="ils", k=10, comparison=">=", bound=0.3, value=0.5, met=True
     )
     said = sentences.list_warnings(contents_of("ndcg", "rise", gates=(gate, gate)))
-    assert said == ["gate ils@10>=0.3 asks for more of ils, of which less is better."]
+    assert said == ["gate ils@10>=0.3 requires more of ils, but less is better."]

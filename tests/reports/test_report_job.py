@@ -72,7 +72,7 @@ def test_a_gate_that_is_not_met_ends_with_3_after_the_page_is_written(folder, tm
     assert (ended.code, ended.complaints) == (3, [])
     assert ended.out.startswith("new: gate ndcg@10>=0.43 is not met; NDCG@10 fell by 0.0200 to 0.4210")
     assert "gate ndcg@10>=0.43: NOT MET (new: 0.421000)" in ended.out.splitlines()
-    assert "gate ndcg@10<0.43 asks for less of ndcg, of which more is better." in ended.out.splitlines()
+    assert "gate ndcg@10<0.43 requires less of ndcg, but more is better." in ended.out.splitlines()
     assert "is not met" in page.read_text(encoding="utf-8")
 
 

@@ -187,7 +187,7 @@ def test_a_night_and_a_data_set_are_chosen(spark, nights, tmp_path):
         assert str(refused.value).startswith(f"table {nights!r} has ")
         assert told in str(refused.value)
     spark.range(1).write.parquet(str(tmp_path / "other"))
-    with pytest.raises(InputRefusedError, match="has no column 'run_date': leave night= out"):
+    with pytest.raises(InputRefusedError, match="has no column 'run_date'; remove night="):
         read_table(str(tmp_path / "other"), night=date(2026, 1, 30))
     with pytest.raises(InvalidParameterError, match=r"must be a datetime\.date; got '2026-01-30'"):
         read_table(nights, night="2026-01-30")

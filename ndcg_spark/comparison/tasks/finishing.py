@@ -70,9 +70,9 @@ RESULTS_PER_BATCH = 64
 
 def estimate_groups(batches: Iterator[pa.RecordBatch], settings: ComparisonSettings) -> Iterator[pa.RecordBatch]:
     """Estimate each group from its merged rows, which must all be on one worker; `FAMILY_COLUMNS` stay null."""
-    held: dict[GroupKey, Totals] = {}
+    groups: dict[GroupKey, Totals] = {}
     for key, kind, block, payload in iterate_partials(batches):
-        totals = held.setdefault(key, Totals())
+        totals = groups.setdefault(key, Totals())
         if kind == BASE:
             totals.base = Base.from_bytes(payload)
         elif kind == UNITS:
@@ -86,8 +86,8 @@ def estimate_groups(batches: Iterator[pa.RecordBatch], settings: ComparisonSetti
                 numbers = whole.setdefault(place, np.zeros(length, dtype=np.int64))
                 numbers[start : start + len(sums)] = sums
     rows: list[dict[str, Any]] = []
-    for key in list(held):
-        totals = held.pop(key)
+    for key in list(groups):
+        totals = groups.pop(key)
         add_replicates(totals, settings)
         rows.append(_build_row(key, totals, settings))
         if len(rows) >= RESULTS_PER_BATCH:

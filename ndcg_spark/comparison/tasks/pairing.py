@@ -99,23 +99,24 @@ def group_whole_units(
     batches: Iterator[pa.RecordBatch], key: str, chunk_rows: int = CHUNK_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """Yield chunks of about `chunk_rows` rows that never split the rows of one value of the key column."""
-    held: list[pa.RecordBatch] = []
-    n_held = 0
+    pending: list[pa.RecordBatch] = []
+    n_pending = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        held.append(cast_large_types(batch))
-        n_held += batch.num_rows
-        if n_held >= chunk_rows:
-            rows = concat_batches(held)
+        pending.append(cast_large_types(batch))
+        n_pending += batch.num_rows
+        if n_pending >= chunk_rows:
+            rows = concat_batches(pending)
             keys = int_values(rows.column(key))
             end = int(np.flatnonzero(keys != keys[-1])[-1]) + 1 if keys[0] != keys[-1] else 0
             if end:
                 yield rows.slice(0, end)
-            held = [rows.slice(end)]
-            n_held = rows.num_rows - end if end else 0  # one unit fills the chunk: read another chunk before looking
-    if held:
-        yield concat_batches(held)
+            pending = [rows.slice(end)]
+            # If one unit fills the chunk, another chunk is read before the next check.
+            n_pending = rows.num_rows - end if end else 0
+    if pending:
+        yield concat_batches(pending)
 
 
 def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
@@ -202,7 +203,7 @@ def _number_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> IntAr
     keys = [rows.column(key_column(number)) for number in range(len(settings.query))]
     for column, label in zip(keys, settings.query, strict=True):
         if column.null_count:
-            raise InputRefusedError(f"a row has no query: column {label!r} is null; leave such rows out.")
+            raise InputRefusedError(f"a row has no query: column {label!r} is null; remove such rows.")
     starts = np.ones(rows.num_rows, dtype=np.bool_)
     starts[1:] = False
     for label in (UNIT, QUERY):
@@ -261,7 +262,7 @@ def _refuse_differing_ideals(
         cutoff = int(np.flatnonzero(low[query] < high[query])[0])
         ends = f"{low[query, cutoff]:g} and {high[query, cutoff]:g}"
         problem = f"has two values of IDCG, {ends}: the runs were evaluated with different judgments"
-        hint = "give the relevances as one table for all runs"
+        hint = "pass the relevances as one table for all runs"
         _refuse_query(rows, row, f"{problem}; {hint} ({option('judgments')})", settings)
 
 

@@ -329,23 +329,23 @@ def add_up(
     batches: Iterator[pa.RecordBatch], settings: ComparisonSettings, limits: SummingLimits = _LIMITS
 ) -> Iterator[pa.RecordBatch]:
     """Add up canonical rows, sorted by unit; yield batches of `PARTIAL_SCHEMA`."""
-    held: dict[GroupKey, Totals] = {}
+    groups: dict[GroupKey, Totals] = {}
     for rows in group_whole_units(batches, UNIT, limits.chunk_rows):
         queries = read_queries(rows, settings)
-        _add_chunk(held, queries, settings, limits)
-        for totals in held.values():  # the comparison has the rules of all its queries
+        _add_chunk(groups, queries, settings, limits)
+        for totals in groups.values():  # the comparison has the rules of all its queries
             totals.rules |= queries.rules
-        if _count_bytes(held, settings) > limits.max_held_bytes:
-            yield from build_partial_batches(held)
-            held = {}
-    yield from build_partial_batches(held)
+        if _count_bytes(groups, settings) > limits.max_held_bytes:
+            yield from build_partial_batches(groups)
+            groups = {}
+    yield from build_partial_batches(groups)
 
 
-def _count_bytes(held: dict[GroupKey, Totals], settings: ComparisonSettings) -> int:
+def _count_bytes(groups: dict[GroupKey, Totals], settings: ComparisonSettings) -> int:
     return sum(
         8 * (SUMS.size + settings.replicates * len(totals.drawn) + settings.flips * len(totals.flipped))
         + sum(map(len, totals.units))
-        for totals in held.values()
+        for totals in groups.values()
     )
 
 
@@ -434,7 +434,7 @@ def _group_queries(queries: Queries, number: int, columns: tuple[str, ...]) -> G
 
 
 def _add_chunk(
-    held: dict[GroupKey, Totals], queries: Queries, settings: ComparisonSettings, limits: SummingLimits
+    groups: dict[GroupKey, Totals], queries: Queries, settings: ComparisonSettings, limits: SummingLimits
 ) -> None:
     sets = ((), *settings.segment_sets)
     groupings = [_group_queries(queries, number, names) for number, names in enumerate(sets)]
@@ -442,14 +442,14 @@ def _add_chunk(
     for pair in compared:
         limbs = compute_states(pair.x, pair.y, pair.w, pair.delta)
         for grouping in groupings:
-            _add_sums(held, pair, limbs, grouping)
+            _add_sums(groups, pair, limbs, grouping)
     # Without clusters, replicates of all queries are the sums of the replicates of the segments in a set. Adding
     # these is cheaper than drawing again if no segment is so small that it sends units.
     adds_up = queries.unclustered is None and len(groupings) > 1 and groupings[1].min_units >= limits.min_summed_units
     for grouping in groupings[1:] if adds_up else groupings:
         to_all = adds_up and grouping.number == 1
         _add_units(
-            held, compared, grouping, settings, limits, clustered=queries.unclustered is not None, to_all=to_all
+            groups, compared, grouping, settings, limits, clustered=queries.unclustered is not None, to_all=to_all
         )
 
 
@@ -507,7 +507,7 @@ def _refuse_unpaired(
     )
 
 
-def _add_sums(held: dict[GroupKey, Totals], pair: PairedValues, limbs: Limbs, grouping: Grouping) -> None:
+def _add_sums(groups: dict[GroupKey, Totals], pair: PairedValues, limbs: Limbs, grouping: Grouping) -> None:
     """Add counts and sums of queries to their groups."""
     n_groups = len(grouping.starts)
     outcomes = (pair.used, pair.delta > 0, pair.used & (pair.delta == 0), pair.delta < 0)
@@ -524,7 +524,7 @@ def _add_sums(held: dict[GroupKey, Totals], pair: PairedValues, limbs: Limbs, gr
     for group, text in enumerate(grouping.texts):
         if not counts[group].any():
             continue
-        base = held.setdefault(GroupKey(pair.pair, grouping.number, text, pair.metric, pair.k), Totals()).base
+        base = groups.setdefault(GroupKey(pair.pair, grouping.number, text, pair.metric, pair.k), Totals()).base
         base.counts += counts[group]
         base.n_both += int(n_both[group])
         base.state += states[group]
@@ -533,7 +533,7 @@ def _add_sums(held: dict[GroupKey, Totals], pair: PairedValues, limbs: Limbs, gr
 
 
 def _add_units(
-    held: dict[GroupKey, Totals],
+    groups: dict[GroupKey, Totals],
     compared: list[PairedValues],
     grouping: Grouping,
     settings: ComparisonSettings,
@@ -552,13 +552,13 @@ def _add_units(
             is_used = pair.used.astype(np.float64)
             a = grouping.unit_sums(is_used if pair.w is None else pair.w)
             units = Units(a > 0, a, grouping.unit_sums(d))
-            _add_squares(held, pair, units, grouping)
+            _add_squares(groups, pair, units, grouping)
         else:
             units = Units(
                 pair.used[grouping.order], None if pair.w is None else pair.w[grouping.order], d[grouping.order]
             )
         shared.append((pair, units))
-        _add_differences(held, pair, units.d, grouping, ends, to_all=to_all)
+        _add_differences(groups, pair, units.d, grouping, ends, to_all=to_all)
         for kind, kind_columns in columns.items():
             kind_columns += [(pair, place, limb) for place, limb in select_replicate_columns(kind, units, settings)]
     for group, (start, end) in enumerate(zip(grouping.unit_starts.tolist(), ends.tolist(), strict=True)):
@@ -568,11 +568,11 @@ def _add_units(
                 few = Units(units.used[inside], None if units.a is None else units.a[inside], units.d[inside])
                 if few.used.any():
                     (key,) = _list_keys(pair, grouping, group, to_all=False)
-                    held[key].units.append(units_to_bytes(grouping.hashes[inside], few))
+                    groups[key].units.append(units_to_bytes(grouping.hashes[inside], few))
             continue
         for kind, kind_columns in columns.items():
             if kind_columns:
-                _add_replicates(held, kind, kind_columns, grouping, group, inside, settings, to_all=to_all)
+                _add_replicates(groups, kind, kind_columns, grouping, group, inside, settings, to_all=to_all)
 
 
 def _list_keys(pair: PairedValues, grouping: Grouping, group: int, *, to_all: bool) -> list[GroupKey]:
@@ -580,7 +580,7 @@ def _list_keys(pair: PairedValues, grouping: Grouping, group: int, *, to_all: bo
     return [*keys, GroupKey(pair.pair, 0, "", pair.metric, pair.k)] if to_all else keys
 
 
-def _add_squares(held: dict[GroupKey, Totals], pair: PairedValues, units: Units, grouping: Grouping) -> None:
+def _add_squares(groups: dict[GroupKey, Totals], pair: PairedValues, units: Units, grouping: Grouping) -> None:
     def sums(values: FloatArray) -> FloatArray:
         return grouping.unit_sums(*([values] if pair.w is None else two_product(pair.w, values)))
 
@@ -589,13 +589,13 @@ def _add_squares(held: dict[GroupKey, Totals], pair: PairedValues, units: Units,
     squares = SQUARES.states(limbs, len(grouping.starts), lambda limb: np.add.reduceat(limb, grouping.unit_starts))
     n_units = np.add.reduceat(units.used.astype(np.int64), grouping.unit_starts)
     for group in np.flatnonzero(n_units).tolist():
-        base = held[_list_keys(pair, grouping, group, to_all=False)[0]].base
+        base = groups[_list_keys(pair, grouping, group, to_all=False)[0]].base
         base.squares += squares[group]
         base.counts[-1] += n_units[group]
 
 
 def _add_differences(
-    held: dict[GroupKey, Totals],
+    groups: dict[GroupKey, Totals],
     pair: PairedValues,
     d: FloatArray,
     grouping: Grouping,
@@ -611,11 +611,11 @@ def _add_differences(
             inside = d[grouping.unit_starts[group] : ends[group]]
             differences = inside[inside != 0].tolist()
         for key in _list_keys(pair, grouping, group, to_all=to_all):
-            held[key].base.add_differences(differences)
+            groups[key].base.add_differences(differences)
 
 
 def _add_replicates(
-    held: dict[GroupKey, Totals],
+    groups: dict[GroupKey, Totals],
     kind: int,
     columns: list[tuple[PairedValues, int, FloatArray]],
     grouping: Grouping,
@@ -630,5 +630,5 @@ def _add_replicates(
     sums = sum_replicates(kind, grouping.hashes[inside], numbers, settings)
     for (pair, place, _), totals in zip(columns, sums, strict=True):
         for key in _list_keys(pair, grouping, group, to_all=to_all):
-            if key in held:
-                add_limbs(held[key].replicates(kind), {place: totals})
+            if key in groups:
+                add_limbs(groups[key].replicates(kind), {place: totals})

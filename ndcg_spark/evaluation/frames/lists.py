@@ -40,7 +40,7 @@ def explode_tables(
 def _explode_lists(frame: DataFrame, long: LongRows) -> DataFrame:
     """Return a row for each list entry, with the columns of the table that settings name."""
     entries = [_build_entries(frame, ranker, long) for ranker in long.lists]
-    return frame.select(*exact_cols(long.kept), F.inline(F.concat(*entries)))
+    return frame.select(*exact_cols(long.kept_columns), F.inline(F.concat(*entries)))
 
 
 def _explode_judgments(frame: DataFrame, info: TableInfo, settings: EvaluationSettings, long: LongRows) -> DataFrame:

@@ -124,12 +124,12 @@ class _Features:
             low, high = sorted((int(first[row]), int(lengths[rows[row]])))
             self._refuse(int(rows[row]), f"is listed with items that have vectors of two lengths, {low} and {high}")
 
-    def _refuse_first(self, rows: NDArray[Any], what: str) -> None:
+    def _refuse_first(self, rows: NDArray[Any], problem: str) -> None:
         if len(rows):
-            self._refuse(int(rows[0]), what)
+            self._refuse(int(rows[0]), problem)
 
-    def _refuse(self, row: int, what: str) -> None:
-        raise InputRefusedError(f"item {self._item_column}={get_value(self._items, row)} {what}.")
+    def _refuse(self, row: int, problem: str) -> None:
+        raise InputRefusedError(f"item {self._item_column}={get_value(self._items, row)} {problem}.")
 
 
 def _index_topics(

@@ -240,32 +240,32 @@ def _look_up_relevances(ranked: Entries, query: IntArray, index: _JudgmentIndex)
         return relevances, twice
     codes, judged_codes = _encode_both(take_values(ranked.columns[ITEM], inside), index.items)
     n_codes = int(max(codes.max(), judged_codes.max())) + 1
-    wanted, place = np.unique(entry_query[inside] * n_codes + codes, return_inverse=True)
+    ranked_pairs, place = np.unique(entry_query[inside] * n_codes + codes, return_inverse=True)
     pairs = index.query * n_codes + judged_codes
-    likely = _filter_by_marks(pairs, wanted)
-    nearest = np.minimum(np.searchsorted(wanted, pairs[likely]), len(wanted) - 1)
-    hit = wanted[nearest] == pairs[likely]
+    likely = _filter_by_marks(pairs, ranked_pairs)
+    nearest = np.minimum(np.searchsorted(ranked_pairs, pairs[likely]), len(ranked_pairs) - 1)
+    hit = ranked_pairs[nearest] == pairs[likely]
     pair, relevance = nearest[hit], index.relevance[likely[hit]]
-    counts = np.bincount(pair, minlength=len(wanted))
+    counts = np.bincount(pair, minlength=len(ranked_pairs))
     twice[inside] = (counts > 1)[place]
     if (counts > 1).any():  # the lowest relevance wins: it is written last
         order = np.argsort(np.where(np.isnan(relevance), -np.inf, relevance))[::-1]
         pair, relevance = pair[order], relevance[order]
-    by_pair = np.full(len(wanted), np.nan)
+    by_pair = np.full(len(ranked_pairs), np.nan)
     by_pair[pair] = relevance
     relevances[inside] = by_pair[place]
     return relevances, twice
 
 
-def _filter_by_marks(values: IntArray, wanted: IntArray) -> IntArray:
-    """Return the indices of values that may be in `wanted`: a Bloom filter with one hash, so none is missed.
+def _filter_by_marks(values: IntArray, targets: IntArray) -> IntArray:
+    """Return the indices of values that may be in `targets`: a Bloom filter with one hash, so none is missed.
 
     Most judgments are of items that are not ranked, and a look-up in the filter is faster than a search.
     """
-    n_bits = max(10, (16 * len(wanted)).bit_length())
+    n_bits = max(10, (16 * len(targets)).bit_length())
     shift = np.uint64(64 - n_bits)
     marks = np.zeros(2**n_bits, dtype=np.bool_)
-    marks[(wanted.astype(np.uint64) * ragged.ODD_NUMBERS[0]) >> shift] = True
+    marks[(targets.astype(np.uint64) * ragged.ODD_NUMBERS[0]) >> shift] = True
     return np.flatnonzero(marks[(values.astype(np.uint64) * ragged.ODD_NUMBERS[0]) >> shift])
 
 

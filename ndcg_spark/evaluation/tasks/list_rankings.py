@@ -123,7 +123,7 @@ def _refuse_missing_judgments(own: Entries, judged: Entries, keys: pa.RecordBatc
     flags = np.bincount(query[beyond], minlength=keys.num_rows) > 0
     columns = task.settings.columns
     before = f"column {columns.relevance!r} has a relevance that column {columns.ideal!r} lacks, in query "
-    refuse_first(keys, flags, before, ". Give all judged relevances of a query, retrieved or not.", task)
+    refuse_first(keys, flags, before, ". Pass all judged relevances of a query, retrieved or not.", task)
 
 
 def _select_relevant(entries: Entries) -> Entries:

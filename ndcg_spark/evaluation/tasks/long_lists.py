@@ -40,7 +40,7 @@ def _explode_lists(batch: pa.RecordBatch, long: LongRows) -> Iterator[pa.RecordB
         missing = to_flags(items.is_null())
         offsets = to_offsets(np.where(missing, 1, to_lengths(list_offsets(items))))
         owner, position = query_of_rows(offsets), rank_of_rows(offsets)
-        columns = {column: batch.column(column).take(pa.array(owner)) for column in long.kept}
+        columns = {column: batch.column(column).take(pa.array(owner)) for column in long.kept_columns}
         if long.run is not None:
             columns[long.run] = pa.repeat(pa.scalar(ranker.name), len(owner))
         columns[long.item] = _take_entries(items, owner, position, missing)
