@@ -1,4 +1,4 @@
-"""Nights on which something is wrong: what the job, the report and `flag-changes` say first.
+"""Bad nights: the first lines of the job, the report and `flag-changes`.
 
 Every night has 390 queries of two rankers: 360 of DE and 30 of US. A query has one relevant item among two, so its
 NDCG@1 is 1 or 0, and a mean is a share of queries. `new` hits 180 queries of DE and 24 of US: 204 / 390 = 0.5231.
@@ -17,29 +17,29 @@ import pytest
 from support.main_job import assert_refused, command, mean_ndcg, write_table
 
 pytestmark = pytest.mark.usefixtures("spark")
-BAD = datetime.now(timezone.utc).date()  # or yesterday, where midnight comes before a test: the page tells neither
+BAD = datetime.now(timezone.utc).date()  # or yesterday, if a test runs after midnight: the page accepts both
 GOOD = BAD - timedelta(days=1)
-GOOD_DAY, BAD_DAY = (f"{one.day} {one:%B %Y}" for one in (GOOD, BAD))
+GOOD_DAY, BAD_DAY = (f"{day.day} {day:%B %Y}" for day in (GOOD, BAD))
 QUERIES = {"DE": 360, "US": 30}
 HITS = {"new": {"DE": 180, "US": 24}, "old": {"DE": 144, "US": 18}}
 
 
 def rows_of(hits, queries=QUERIES):
     """Rows of a night; hits are spread evenly over the queries of a segment."""
-    found = []
+    rows = []
     for run, by_country in hits.items():
         for country, n in queries.items():
             for at in range(n):
                 hit = (at + 1) * by_country[country] // n > at * by_country[country] // n
                 for item, relevance in (("x", 1.0), ("y", 0.0)):
                     score = 2.0 if (item == "x") is hit else 1.0
-                    found.append((run, f"{country}{at}", item, score, relevance, country))
+                    rows.append((run, f"{country}{at}", item, score, relevance, country))
     names = ("run", "query_id", "item_id", "score", "relevance", "country")
-    return dict(zip(names, map(list, zip(*found, strict=True)), strict=True))
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def job(folder, night, columns, *more):
-    """Run the nightly job, as every night."""
+    """Run the nightly job."""
     rankings = write_table(folder / "rankings" / f"{night}.parquet", columns)
     ended = mean_ndcg("--input", rankings, "--run-col", "run", "--segment-cols", "country", "--k", "1",
                       "--on-invalid", "reject", "--run-date", night, "--dataset", "shop", "--output",
@@ -58,13 +58,13 @@ def good(tmp_path_factory):
 
 @pytest.fixture
 def folder(good, tmp_path):
-    """The good night, for a bad one to be added."""
+    """A copy of the good night, to which tests add a bad one."""
     shutil.copytree(good, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
 def report(folder, *options):
-    """Make the page: exit code, lines of standard output, first paragraph of the page, and its lines with a cross."""
+    """Write the page; return exit code, output lines, first paragraph of the page, and its lines with a cross."""
     page = folder / "report.html"
     ended = command("report", "--metrics", folder / "metrics", "--output", page, *options)
     assert ended.complaints == []
@@ -76,7 +76,7 @@ def report(folder, *options):
 
 
 def flags(folder, *options):
-    """Exit code and lines of standard output."""
+    """Run `flag-changes`; return exit code and output lines."""
     ended = command("flag-changes", "--input", folder / "metrics", "--fail-on-flag", *options)
     assert ended.complaints == []
     return ended.code, ended.out.splitlines()
@@ -84,15 +84,15 @@ def flags(folder, *options):
 
 def test_a_ranker_collapses_in_one_segment(folder):
     """US falls from 24 to 0 of 30 hits, all queries from 204 to 180 of 390: .0615 less, within an error of .0703."""
-    said = job(folder, BAD, rows_of({**HITS, "new": {"DE": 180, "US": 0}}), "--gate", "old: ndcg@1>=0.41")
-    assert said[-1] == "gate old: ndcg@1>=0.41: met (old: 0.415385)"
+    lines = job(folder, BAD, rows_of({**HITS, "new": {"DE": 180, "US": 0}}), "--gate", "old: ndcg@1>=0.41")
+    assert lines[-1] == "gate old: ndcg@1>=0.41: met (old: 0.415385)"
     change = "NDCG@1 0.462 [0.412, 0.511], no clear change from the night before (\u22120.062 ± 0.070)"
-    code, said, lead, crosses = report(folder, "--gate", "old: ndcg@1>=0.41")
+    code, lines, lead, crosses = report(folder, "--gate", "old: ndcg@1>=0.41")
     assert lead == f"new: NDCG@1 in country=US fell from 0.800 to 0.000 (30 queries); overall: {change}"
-    assert (code, said[1:], crosses) == (0, ["gate old: ndcg@1>=0.41: met (old: 0.415385)"], [])
-    code, said, lead, crosses = report(folder, "--gate", "new: ndcg@1>=0.5")
+    assert (code, lines[1:], crosses) == (0, ["gate old: ndcg@1>=0.41: met (old: 0.415385)"], [])
+    code, lines, lead, crosses = report(folder, "--gate", "new: ndcg@1>=0.5")
     assert lead == f"new: gate ndcg@1>=0.5 is not met; {change}; country=US fell from 0.800 to 0.000"
-    assert (code, said[1:]) == (3, ["gate new: ndcg@1>=0.5: NOT MET (new: 0.461538)"])
+    assert (code, lines[1:]) == (3, ["gate new: ndcg@1>=0.5: NOT MET (new: 0.461538)"])
     assert crosses == ["new: NDCG@1 in country=US fell from 0.800 to 0.000 (30 queries)."]
 
 
@@ -124,9 +124,9 @@ def test_the_baseline_did_not_run(folder):
     assert_refused(command(*compare, BAD), f"has no rows of run 'old' of the night {BAD}; its runs are 'new'")
     options = ("--per-query", folder / "queries", "--baseline", "old", "--gate", "old: ndcg@1>=0.4", "--flags",
                folder / "flags", "--comparison", folder / "compared")  # fmt: skip
-    code, said, lead, crosses = report(folder, *options)
+    code, lines, lead, crosses = report(folder, *options)
     assert lead == f"old has no rows on {BAD_DAY}; NDCG@1 was 0.415 over 390 queries on the night before"
-    assert (code, said[1:]) == (3, ["gate old: ndcg@1>=0.4: NOT MET (old: -)"])
+    assert (code, lines[1:]) == (3, ["gate old: ndcg@1>=0.4: NOT MET (old: -)"])
     assert crosses == [
         "Gate old: ndcg@1>=0.4 is not met: there is no value.",
         f"The table of flags has no rows of {BAD_DAY}: it was not judged; its last night is {GOOD_DAY}.",
@@ -134,19 +134,19 @@ def test_the_baseline_did_not_run(folder):
     ]
     alone = command("report", "--metrics", folder / "metrics", "--run", "old", "--output", folder / "old.html")
     assert_refused(alone, f"run 'old' has no rows of data set 'shop' on {BAD}; its last night is {GOOD}.")
-    code, said = flags(folder)
-    assert (code, said[0]) == (3, f"night {BAD}: 1 missing, 3 with a short history")
+    code, lines = flags(folder)
+    assert (code, lines[0]) == (3, f"night {BAD}: 1 missing, 3 with a short history")
     its_last = f"0.415385 over 390 queries on {GOOD}"
-    assert said[1:] == [f"FLAG missing: ndcg@1 of run 'old', overall has no value on {BAD}; its last was {its_last}"]
+    assert lines[1:] == [f"FLAG missing: ndcg@1 of run 'old', overall has no value on {BAD}; its last was {its_last}"]
 
 
 def test_half_of_the_rows_are_rejected(folder):
     """Two queries of four have no scores: 196 of 390 are left, and of `new` 90 + 12 hits."""
     columns = rows_of(HITS)
     spoilt = [int(query[2:]) % 4 >= 2 for query in columns["query_id"]]
-    columns["score"] = [math.nan if is_bad else one for one, is_bad in zip(columns["score"], spoilt, strict=True)]
-    said = job(folder, BAD, columns, "--json", folder / "night.json")
-    assert said[-2:] == [
+    columns["score"] = [math.nan if is_bad else score for score, is_bad in zip(columns["score"], spoilt, strict=True)]
+    lines = job(folder, BAD, columns, "--json", folder / "night.json")
+    assert lines[-2:] == [
         "776 rejected: nan_score 776; 388 queries lost all their rows",
         "49.7% of the rows were rejected; --max-reject-fraction refuses such a night",
     ]
@@ -159,16 +159,16 @@ def test_half_of_the_rows_are_rejected(folder):
 
 
 def test_the_night_is_missing(tmp_path):
-    """The job of the last night did not run. Whoever names the night is refused; others are told of its absence."""
+    """The job of the last night did not run. Jobs that name the night are refused; others report its absence."""
     today = datetime.now(timezone.utc).date()
     last, missing = today - timedelta(days=2), today - timedelta(days=1)
     job(tmp_path, last, rows_of(HITS))
     code, _, lead, _ = report(tmp_path)
-    days = [f"{one.day} {one:%B %Y}" for one in (last, today)]
+    days = [f"{day.day} {day:%B %Y}" for day in (last, today)]
     assert (code, lead) == (0, f"The last night in the table is {days[0]}, 2 nights before {days[1]}")
-    code, said = flags(tmp_path)
+    code, lines = flags(tmp_path)
     judged = f"the last night in the table is {last}, 2 nights before {today}; this night is judged"
-    assert (code, said[0]) == (0, judged)
+    assert (code, lines[0]) == (0, judged)
     page = tmp_path / "other.html"
     ended = command("report", "--metrics", tmp_path / "metrics", "--run-date", missing, "--output", page)
     assert_refused(ended, f"no rows of data set 'shop' on {missing}; its last night is {last}, 1 night before")

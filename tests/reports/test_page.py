@@ -1,4 +1,4 @@
-"""The page: valid, in one file, small, with the numbers of the tables, and with texts that stay texts."""
+"""The page: valid HTML in one small file, with the numbers of the tables and escaped texts."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from ndcg_spark.reports.sentences import write_headline
 XHTML = "{http://www.w3.org/1999/xhtml}"
 
 
-def renamed(section, names):
-    """A copy of contents, with other names of runs."""
+def rename_runs(section, names):
+    """Copy contents with other names of runs."""
     if is_dataclass(section):
         known = {field.name: getattr(section, field.name) for field in fields(section)}
         runs = {name: names.get(known[name], known[name]) for name in ("run", "baseline") if name in known}
-        return replace(section, **{name: renamed(value, names) for name, value in known.items()} | runs)
+        return replace(section, **{name: rename_runs(value, names) for name, value in known.items()} | runs)
     if isinstance(section, tuple):
-        return tuple(renamed(one, names) for one in section)
+        return tuple(rename_runs(value, names) for value in section)
     if isinstance(section, dict):
-        return {names.get(key, key): renamed(value, names) for key, value in section.items()}
+        return {names.get(key, key): rename_runs(value, names) for key, value in section.items()}
     return section
 
 
@@ -53,7 +53,7 @@ def whole():
     names = {"old": f"old {HOSTILE}", "new": "new $x$ ]]>"}
     changed = read_changed_queries(CHANGED, Scope("shop", NIGHTS[-1], ("old", "new"), "ndcg", 10))
     contents = build_full_contents(changed=changed, gates=["ndcg@10>=0.43"])
-    return Report(replace(renamed(contents, names), title=f"Quality {HOSTILE}"))
+    return Report(replace(rename_runs(contents, names), title=f"Quality {HOSTILE}"))
 
 
 @pytest.fixture(scope="module")
@@ -62,43 +62,47 @@ def tree(whole):
 
 
 def elements(tree, name):
-    return [one for one in tree.iter() if isinstance(one.tag, str) and one.tag.rpartition("}")[2] == name]
+    return [
+        element for element in tree.iter() if isinstance(element.tag, str) and element.tag.rpartition("}")[2] == name
+    ]
 
 
 def text_of(element):
     return " ".join("".join(element.itertext()).split())
 
 
-def test_the_page_is_valid(whole):
+def test_page_is_valid_html(whole):
     parser = HTMLParser()
     parser.parse(whole.html)
     assert [(code, where) for where, code, _ in parser.errors] == []
 
 
-def test_ids_are_there_once_and_references_lead_somewhere(tree):
-    ids = [one.get("id") for one in tree.iter() if one.get("id")]
+def test_page_ids_are_unique_and_references_exist(tree):
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
     wanted = {
         target.lstrip("#")
-        for one in tree.iter()
+        for element in tree.iter()
         for name in ("href", "aria-labelledby", "clip-path")
-        for target in re.findall(r"#?[\w-]+(?=\)|$)", one.get(name, "").removeprefix("url("))
-        if name == "aria-labelledby" or "#" in one.get(name, "")
+        for target in re.findall(r"#?[\w-]+(?=\)|$)", element.get(name, "").removeprefix("url("))
+        if name == "aria-labelledby" or "#" in element.get(name, "")
     }
     assert wanted <= set(ids)
 
 
-def test_the_page_loads_nothing(whole, tree):
-    for one in tree.iter():
+def test_page_has_no_external_resources(whole, tree):
+    for element in tree.iter():
         for name in ("src", "href", "srcset", "data", "action", "poster", "{http://www.w3.org/1999/xlink}href"):
-            value = one.get(name)
-            assert value is None or value.startswith("#") or value == "data:,", (one.tag, value)
-    styles = [text_of(one) for one in elements(tree, "style")] + [one.get("style", "") for one in tree.iter()]
+            value = element.get(name)
+            assert value is None or value.startswith("#") or value == "data:,", (element.tag, value)
+    styles = [text_of(element) for element in elements(tree, "style")] + [
+        element.get("style", "") for element in tree.iter()
+    ]
     assert not any(re.search(r"@import|url\((?!#)", style) for style in styles)
     assert len(whole.html.encode()) < 500_000
 
 
-def test_the_largest_page_is_small():
+def test_largest_page_is_below_5_mb():
     rows = []
     for run in range(8):
         for back in range(400):
@@ -108,101 +112,101 @@ def test_the_largest_page_is_small():
             metric_row(f"ranker {run}", NIGHTS[-1], 0.4, 0.01, segment_by="city", segment=f"city {at}")
             for at in range(70)
         ]
-    found = Report(build_contents(rows))
-    assert len(found.contents.segments.rows) == 560  # the default limit is 500
-    assert len(found.html.encode()) < 5_000_000
+    largest = Report(build_contents(rows))
+    assert len(largest.contents.segments.rows) == 560  # the default limit is 500
+    assert len(largest.html.encode()) < 5_000_000
 
 
-def test_only_the_script_of_the_page_may_run(tree):
+def test_page_policy_allows_only_its_script(tree):
     (script,) = elements(tree, "script")
     digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
-    (policy,) = [one.get("content") for one in elements(tree, "meta") if one.get("http-equiv")]
+    (policy,) = [element.get("content") for element in elements(tree, "meta") if element.get("http-equiv")]
     assert f"script-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'")
-    assert not [name for one in tree.iter() for name in one.attrib if name.startswith("on")]
+    assert not [name for element in tree.iter() for name in element.attrib if name.startswith("on")]
 
 
-def test_hostile_texts_stay_texts(whole, tree):
+def test_page_escapes_hostile_texts(whole, tree):
     assert elements(tree, "img") == []
     assert "<img" not in whole.html
     text = text_of(tree)
     for where in ("Quality ", "old ", "rejected"):
         assert where in text
     assert text.count(HOSTILE) > 5
-    assert any(HOSTILE[:12] in text_of(one) for one in elements(tree, "svg"))  # cut, in the forest plot
-    assert any("$x$ ]]>" in text_of(one) for one in elements(tree, "svg"))  # dollars are no formula
+    assert any(HOSTILE[:12] in text_of(svg) for svg in elements(tree, "svg"))  # cut, in the forest plot
+    assert any("$x$ ]]>" in text_of(svg) for svg in elements(tree, "svg"))  # dollar signs are not a formula
 
 
-def test_the_numbers_are_those_of_the_table(tree):
-    values = [float(one.get("data-value")) for one in tree.iter() if one.get("data-value")]
+def test_page_has_the_numbers_of_the_tables(tree):
+    values = [float(element.get("data-value")) for element in tree.iter() if element.get("data-value")]
     assert sorted(values) == sorted(VALUES[run, NIGHTS[2]][0] for run in ("old", "new"))
-    (table,) = [one for one in elements(tree, "table") if one.get("id") == "segment-table"]
-    cells = [float(one.get("data-sort")) for one in elements(table, "td") if one.get("data-sort")]
+    (table,) = [element for element in elements(tree, "table") if element.get("id") == "segment-table"]
+    cells = [float(cell.get("data-sort")) for cell in elements(table, "td") if cell.get("data-sort")]
     for run in ("old", "new"):
         for n, more in SEGMENTS.values():
             assert VALUES[run, NIGHTS[2]][0] + more in cells
             assert n in cells
-    (table,) = [one for one in elements(tree, "table") if one.get("id") == "comparison-table"]
-    cells = [one.get("data-sort") for one in elements(table, "td") if one.get("data-sort")]
-    assert {str(one[2]) for one in COMPARED} <= set(cells)
+    (table,) = [element for element in elements(tree, "table") if element.get("id") == "comparison-table"]
+    cells = [cell.get("data-sort") for cell in elements(table, "td") if cell.get("data-sort")]
+    assert {str(row[2]) for row in COMPARED} <= set(cells)
 
 
-def test_what_is_shown_is_the_number_rounded(tree):
-    for one in elements(tree, "td"):
-        shown, stored = text_of(one).replace("\u2212", "-").replace(",", ""), one.get("data-sort")
+def test_page_shows_rounded_numbers(tree):
+    for cell in elements(tree, "td"):
+        shown, stored = text_of(cell).replace("\u2212", "-").replace(",", ""), cell.get("data-sort")
         if stored and re.fullmatch(r"[-+]?\d+\.\d+", shown):
             assert float(shown) == pytest.approx(float(stored), abs=0.5 * 10 ** -len(shown.partition(".")[2]) + 1e-12)
 
 
-def test_every_figure_has_a_text_and_is_drawn_for_two_widths(tree):
-    drawn = [one for one in elements(tree, "svg") if one.get("role") == "img"]
+def test_figures_have_texts_and_two_widths(tree):
+    drawn = [svg for svg in elements(tree, "svg") if svg.get("role") == "img"]
     assert len(drawn) == 8
-    assert all(len(one.get("aria-label")) > 40 for one in drawn)
-    assert [one.get("class") for one in drawn].count("narrow") == 4
+    assert all(len(svg.get("aria-label")) > 40 for svg in drawn)
+    assert [svg.get("class") for svg in drawn].count("narrow") == 4
     assert [
-        one for one in elements(tree, "svg") if one.get("role") != "img" and one.get("aria-hidden") != "true"
+        svg for svg in elements(tree, "svg") if svg.get("role") != "img" and svg.get("aria-hidden") != "true"
     ] == []
 
 
-def test_figures_take_all_colours_from_the_style_sheet(tree):
-    for one in elements(tree, "svg"):
-        for part in one.iter():
+def test_figures_use_colours_of_the_style_sheet(tree):
+    for svg in elements(tree, "svg"):
+        for part in svg.iter():
             assert "#" not in part.get("style", ""), part.get("style")
 
 
 def test_segments_with_few_queries_are_marked(tree):
-    (table,) = [one for one in elements(tree, "table") if one.get("id") == "segment-table"]
+    (table,) = [element for element in elements(tree, "table") if element.get("id") == "segment-table"]
     few = [row for row in elements(table, "tr") if row.get("data-small") is not None]
     assert len(few) == 2
     assert all("few" in text_of(row) for row in few)
 
 
-def test_a_single_run_is_one_large_number():
+def test_page_shows_a_single_run_as_one_number():
     page = Report(build_contents(metric_rows(runs=["old"]))).html
     assert re.search(r'<p class="value" data-value="0.4305">0.4305<span class="interval">\[0.4266, 0.4344\]', page)
     assert "no clear change from 29 January 2026" in page
 
 
-def test_a_night_without_queries_is_shown_as_such():
+def test_page_of_a_night_without_queries():
     rows = [metric_row("", NIGHTS[0], None, None, n_queries=0)]
-    found = Report(build_contents(rows, gates=["ndcg@10>=0.1"]))
-    assert "has no query in the mean" in found.html
-    assert "Gate ndcg@10&gt;=0.1 is not met" in found.html
+    report = Report(build_contents(rows, gates=["ndcg@10>=0.1"]))
+    assert "has no query in the mean" in report.html
+    assert "Gate ndcg@10&gt;=0.1 is not met" in report.html
 
 
-def test_a_notebook_shows_the_page_in_a_frame(whole):
+def test_repr_html_shows_the_page_in_a_frame(whole):
     frame = whole._repr_html_()
-    (one,) = elements(HTMLParser().parse(frame), "iframe")
-    assert one.get("srcdoc") == whole.html
-    assert one.get("sandbox") == "allow-scripts"
+    (iframe,) = elements(HTMLParser().parse(frame), "iframe")
+    assert iframe.get("srcdoc") == whole.html
+    assert iframe.get("sandbox") == "allow-scripts"
 
 
-def test_both_lists_of_a_query_stand_side_by_side(tree):
-    (section,) = [one for one in elements(tree, "section") if one.get("id") == "queries"]
-    pairs = [one for one in elements(section, "details") if one.get("class") == "pair"]
-    assert [one.get("open") is not None for one in pairs] == [True, False, True]  # the first of each kind
+def test_page_shows_both_lists_of_changed_queries(tree):
+    (section,) = [element for element in elements(tree, "section") if element.get("id") == "queries"]
+    pairs = [element for element in elements(section, "details") if element.get("class") == "pair"]
+    assert [pair.get("open") is not None for pair in pairs] == [True, False, True]  # the first of each kind
     first, second = elements(pairs[0], "ol")
-    shown = [[" ".join(text_of(row).split()) for row in elements(one, "li")] for one in (first, second)]
+    shown = [[" ".join(text_of(row).split()) for row in elements(ranking, "li")] for ranking in (first, second)]
     assert shown[0] == [
         "1 item a relevance 3",
         "2 item b relevance 1",
@@ -215,13 +219,13 @@ def test_both_lists_of_a_query_stand_side_by_side(tree):
         "3 item a was 1 relevance 3",
         "4 item b was 2 relevance 1",
     ]
-    for one in (first, second):
-        (title,) = [part for part in tree.iter() if part.get("id") == one.get("aria-labelledby")]
+    for ranking in (first, second):
+        (title,) = [part for part in tree.iter() if part.get("id") == ranking.get("aria-labelledby")]
         assert text_of(title).strip()
     assert "No list for this query." in text_of(pairs[2])
 
 
-def test_a_segment_without_a_value_tonight_and_before_is_not_new():
+def test_page_does_not_call_a_segment_without_values_new():
     contents = build_full_contents()
     row, *rows = contents.segments.rows
     empty = replace(row, mean=replace(row.mean, value=None), change=Change(kind="first"), before=None)
@@ -230,7 +234,7 @@ def test_a_segment_without_a_value_tonight_and_before_is_not_new():
     assert '<span class="muted">new</span>' not in table
 
 
-def test_the_index_lists_nights_with_verdicts_and_pages_that_are_there(tmp_path):
+def test_index_lists_nights_with_verdicts_and_existing_pages(tmp_path):
     """The 30th is missing, the 28th has a page; on the 31st `new` is flagged, on the 29th a segment of it."""
     flags = Flags(nights={(NIGHTS[-1], "new"): "low, far"}, is_known=True)
     contents = build_full_contents(flags=flags, gates=["new: ndcg@10>=0.4405"])

@@ -1,4 +1,4 @@
-"""What a report reads of tables of Spark; what it says of them, `test_sentences.py` shows."""
+"""Reports of Spark tables; their sentences are tested in `test_sentences.py`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def metrics(spark):
     return metrics_table(spark)
 
 
-def test_a_report_reads_what_its_tables_hold(spark, metrics):
-    """Three flags of segments: two of tonight, the farther first, and two of another night, which are counted."""
+def test_report_reads_all_tables(spark, metrics):
+    """Flags of segments: two of tonight, the farthest first, and two of an earlier night."""
     flags = spark.createDataFrame(
         [
             (NIGHTS[2], "new", "", "", "ndcg", 10, "low", -7.1, 4.5),
@@ -57,7 +57,7 @@ def test_a_report_reads_what_its_tables_hold(spark, metrics):
         "limit double",
     )
     tables = {"per_query": query_table(spark), "comparison": comparison_table(spark), "flags": flags}
-    found = report(metrics, **tables, summary=SUMMARY, gates=GATES).contents
+    contents = report(metrics, **tables, summary=SUMMARY, gates=GATES).contents
     expected = Flags(
         nights={(NIGHTS[2], "new"): "low, \u22127.1 spreads from the usual value, limit 4.5"},
         segments=tuple(
@@ -81,24 +81,24 @@ def test_a_report_reads_what_its_tables_hold(spark, metrics):
         is_known=True,
         left_out=("Flags of segments on earlier nights: 2; 31 January 2026 is shown.",),
     )
-    assert ("neutral", "Nights without a result: 30 January 2026.") in list_notices(found)
-    assert found == build_full_contents(gates=GATES, flags=expected)
+    assert ("neutral", "Nights without a result: 30 January 2026.") in list_notices(contents)
+    assert contents == build_full_contents(gates=GATES, flags=expected)
 
 
-def test_flag_changes_writes_what_a_report_reads(spark):
-    """39 nights at .400 and .402 by turns, then .300, with an error of .001: far below."""
+def test_report_reads_flags_of_flag_changes(spark):
+    """39 nights alternate between .400 and .402, then .300, with an error of .001: far below."""
     nights = [NIGHTS[2] - timedelta(days=back) for back in range(40)]
     rows = [
         metric_row("", night, 0.3 if back == 0 else 0.4 + 0.002 * (back % 2), 0.001)
         for back, night in enumerate(nights)
     ]
     metrics = metrics_table(spark, rows)
-    found = report(metrics, flags=judge_nights(metrics, FlagSettings())).contents
-    assert found.results[0].flag.startswith("low, \u2212")
-    assert [one.flag for one in found.trend.nights[""]][:-1] == [None] * 39
+    contents = report(metrics, flags=judge_nights(metrics, FlagSettings())).contents
+    assert contents.results[0].flag.startswith("low, \u2212")
+    assert [point.flag for point in contents.trend.nights[""]][:-1] == [None] * 39
 
 
-def test_columns_that_older_tables_lack_are_not_known(spark, metrics):
+def test_report_treats_missing_columns_as_unknown(spark, metrics):
     lacking = ("n_rejected", "n_lost_queries", "n_unjudged_items")
     rows = metrics_table(spark, [metric_row("", NIGHTS[0], 0.5, 0.1)]).drop(*lacking)
     accounting = report(rows).contents.accounting
@@ -107,41 +107,49 @@ def test_columns_that_older_tables_lack_are_not_known(spark, metrics):
     assert "whose rows were all rejected" not in dict(accounting.queries)
 
 
-def test_losses_against_a_baseline(spark, metrics):
-    found = report(metrics, per_query=query_table(spark), baseline="old").contents
-    (lost,) = found.queries.losses
+def test_report_lists_losses_against_a_baseline(spark, metrics):
+    contents = report(metrics, per_query=query_table(spark), baseline="old").contents
+    (lost,) = contents.queries.losses
     assert (lost.run, lost.query, lost.before, lost.value) == ("new", "query 7 · DE", 7 / 19, 0.0)
-    assert found.queries.losses_against == "old"
+    assert contents.queries.losses_against == "old"
 
 
-def test_distributions_outside_of_the_range_and_of_metrics_without_an_end(spark):
-    """-.5, .2, 1 and 1.5 have the places 0 to 3, and quartiles lie at .75, 1.5 and 2.25. DCG is 0, 10, 20, 30, 40."""
+def test_distributions_of_values_outside_0_to_1(spark):
+    """-.5, .2, 1 and 1.5 have places 0 to 3; quartiles are at .75, 1.5 and 2.25. DCG is 0, 10, 20, 30, 40."""
     values = [-0.5, 0.2, 1.5, None, 1.0]
     rows = [("", f"q{at}", 10, value, 10.0 * at, NIGHTS[2], "shop") for at, value in enumerate(values)]
     schema = "run string, q string, k int, ndcg double, dcg double, run_date date, dataset string"
     queries, metrics = spark.createDataFrame(rows, schema), metrics_table(spark, metric_rows(runs=[""]))
-    (found,) = report(metrics, per_query=queries).contents.queries.distributions
-    assert (found.n_below, found.n_above, found.n_undefined, sum(found.counts)) == (1, 1, 1, 2)
-    assert found.n_queries == 4
-    assert found.quartiles == pytest.approx((0.025, 0.6, 1.125), abs=1e-15)
-    (found,) = report(metrics, per_query=queries, metric="dcg@10").contents.queries.distributions
-    assert (found.low, found.high) == (0.0, 40.0)
-    assert [at for at, n in enumerate(found.counts) if n] == [0, 5, 10, 15, 19]
+    (distribution,) = report(metrics, per_query=queries).contents.queries.distributions
+    assert (distribution.n_below, distribution.n_above, distribution.n_undefined, sum(distribution.counts)) == (
+        1,
+        1,
+        1,
+        2,
+    )
+    assert distribution.n_queries == 4
+    assert distribution.quartiles == pytest.approx((0.025, 0.6, 1.125), abs=1e-15)
+    (distribution,) = report(metrics, per_query=queries, metric="dcg@10").contents.queries.distributions
+    assert (distribution.low, distribution.high) == (0.0, 40.0)
+    assert [at for at, n in enumerate(distribution.counts) if n] == [0, 5, 10, 15, 19]
 
 
-def test_quartiles_are_exact_up_to_a_million_values_and_above_that_a_sketch_with_its_error(spark):
-    """The median of .05, .11, .156 and .4 is .133; the lower of the middle two would be .110."""
+def test_quartiles_are_exact_up_to_a_limit_and_then_estimated(spark):
+    """The median of .05, .11, .156 and .4 is .133; the lower middle value would be .110."""
     values = {"four": [0.4, 0.05, 0.156, 0.11, None], "five": [0.3, 0.1, 0.2, 0.0, 0.4], "none": [None]}
-    rows = [(run, f"q{at}", 10, value) for run, its in values.items() for at, value in enumerate(its)]
+    rows = [(run, f"q{at}", 10, value) for run, run_values in values.items() for at, value in enumerate(run_values)]
     frame = spark.createDataFrame(rows, "run string, q string, k int, ndcg double")
     scope = reading.Scope(dataset="shop", run_date=None, runs=tuple(values), metric="ndcg", k=10)
-    found = {one.run: one for one in QueryTable.from_frame(frame, scope).count_distributions(max_exact=4)}
-    assert found["four"].quartiles == pytest.approx((0.095, 0.133, 0.217), abs=1e-15)
-    assert found["five"].quartiles == pytest.approx((0.1, 0.2, 0.3), abs=1e-15)
-    assert found["none"].quartiles == (None, None, None)
-    assert [found[run].quartile_error for run in values] == [0.0, 1e-4, 0.0]
-    assert describe_quartiles([found["four"], found["none"]]) == ""
-    assert describe_quartiles(list(found.values())) == (
+    by_run = {
+        distribution.run: distribution
+        for distribution in QueryTable.from_frame(frame, scope).count_distributions(max_exact=4)
+    }
+    assert by_run["four"].quartiles == pytest.approx((0.095, 0.133, 0.217), abs=1e-15)
+    assert by_run["five"].quartiles == pytest.approx((0.1, 0.2, 0.3), abs=1e-15)
+    assert by_run["none"].quartiles == (None, None, None)
+    assert [by_run[run].quartile_error for run in values] == [0.0, 1e-4, 0.0]
+    assert describe_quartiles([by_run["four"], by_run["none"]]) == ""
+    assert describe_quartiles(list(by_run.values())) == (
         " Quartiles of five are estimates: the share of queries below each is off by at most 0.01\u00a0%."
     )
 
@@ -153,22 +161,22 @@ PERIODS = {
 }
 
 
-def test_comparisons_of_a_period_that_holds_the_night(spark, metrics):
+def test_report_shows_comparisons_of_the_period_of_the_night(spark, metrics):
     compared = comparison_table(spark).drop("run_date")
     others = [("rolling_7", "2026-01-24", "2026-01-30"), ("week", "2026-01-19", "2026-01-25")]
 
     def rolled(*chosen):
         ends = spark.createDataFrame(list(chosen), "period string, period_start string, period_end string")
-        dates = [f"date({one}) {name}" for name, one in (("run_date", "period_end"), ("period_start",) * 2,
+        dates = [f"date({column}) {name}" for name, column in (("run_date", "period_end"), ("period_start",) * 2,
                                                          ("period_end",) * 2)]  # fmt: skip
         return compared.crossJoin(ends).selectExpr(*compared.columns, "period", *dates)
 
     for period, (start, end, name) in PERIODS.items():
-        found = report(metrics, comparison=rolled((period, start, end), *others))
-        assert len(found.contents.differences.rows) == len(COMPARED)
-        assert found.contents.differences.period == name
-        assert f"over {name}." in list_warnings(found.contents)[-1]
-        assert f"Over {name}: all its nights" in found.html
+        of_period = report(metrics, comparison=rolled((period, start, end), *others))
+        assert len(of_period.contents.differences.rows) == len(COMPARED)
+        assert of_period.contents.differences.period == name
+        assert f"over {name}." in list_warnings(of_period.contents)[-1]
+        assert f"Over {name}: all its nights" in of_period.html
     several = rolled(*((period, *ends[:2]) for period, ends in PERIODS.items()))
     with pytest.raises(InputRefusedError, match=r"several periods \(month, rolling_7, week\); choose one"):
         report(metrics, comparison=several)
@@ -176,31 +184,31 @@ def test_comparisons_of_a_period_that_holds_the_night(spark, metrics):
         report(metrics, comparison=rolled(*others))
 
 
-def test_the_result_of_an_evaluation_is_a_night_without_a_date(spark, tmp_path):
+def test_report_of_an_evaluation_has_no_date(spark, tmp_path):
     rows = [("a", f"i{at}", float(-at), at % 3) for at in range(9)] + [("b", "x", 1.0, 1)]
     frame = spark.createDataFrame(rows, "query_id string, item_id string, score double, relevance int")
     result = evaluate(frame, k=[1, 3])
-    found, of_tables = report(result), report(result.summary, per_query=result.per_query_table)
-    assert found.contents == of_tables.contents
+    of_result, of_tables = report(result), report(result.summary, per_query=result.per_query_table)
+    assert of_result.contents == of_tables.contents
     (value,) = result.summary.where("metric = 'ndcg' and k = 3").select("value").first()
-    assert found.contents.results[0].mean.value == value
-    assert (found.contents.run_date, found.contents.label) == (None, "NDCG@3")
+    assert of_result.contents.results[0].mean.value == value
+    assert (of_result.contents.run_date, of_result.contents.label) == (None, "NDCG@3")
     assert set(report(result.summary).figures) == {"curve"}
-    assert [row.query for row in found.contents.queries.lowest] == ["a", "b"]
-    assert repr(found).splitlines() == [
-        f"Report: {found.contents.title}",
-        write_headline(found.contents),
+    assert [row.query for row in of_result.contents.queries.lowest] == ["a", "b"]
+    assert repr(of_result).splitlines() == [
+        f"Report: {of_result.contents.title}",
+        write_headline(of_result.contents),
         "html (the page), figures; save(path) writes the page",
     ]
     page = tmp_path / "page.html"
     page.write_text("an older page")
-    assert found.save(page) == page
-    assert page.read_text() == found.html + "\n"
+    assert of_result.save(page) == page
+    assert page.read_text() == of_result.html + "\n"
     with pytest.raises(OutputRefusedError, match="No such file or directory"):
-        found.save(tmp_path / "nowhere" / "page.html")
+        of_result.save(tmp_path / "nowhere" / "page.html")
 
 
-def test_comparisons_and_changed_queries_of_an_evaluation(spark, metrics):
+def test_report_of_comparisons_and_changed_queries_of_an_evaluation(spark, metrics):
     rows = [
         (run, query, item, score if run == "old" or query == "same" else -score, relevance)
         for run in ("old", "new")
@@ -210,12 +218,15 @@ def test_comparisons_and_changed_queries_of_an_evaluation(spark, metrics):
     ranked = spark.createDataFrame(rows, "r string, query_id string, item_id string, score double, relevance double")
     result = evaluate(ranked, run="r", k=2)
     compared = compare(result, replicates=0)
-    both = [report(result, comparison=one).contents.differences.rows for one in (compared, compared.summary)]
+    both = [report(result, comparison=table).contents.differences.rows for table in (compared, compared.summary)]
     assert both[0] == both[1] != ()
     changed = changed_queries(result, baseline="old", run="new")
-    (one,) = report(metrics, changed=changed).contents.changed
-    assert (one.query, one.change, one.run, one.baseline, one.k) == ("turned", "lost", "new", "old", 2)
-    assert [[item.name for item in items] for items in (one.baseline_list, one.run_list)] == [["i", "j"], ["j", "i"]]
+    (query,) = report(metrics, changed=changed).contents.changed
+    assert (query.query, query.change, query.run, query.baseline, query.k) == ("turned", "lost", "new", "old", 2)
+    assert [[item.name for item in items] for items in (query.baseline_list, query.run_list)] == [
+        ["i", "j"],
+        ["j", "i"],
+    ]
 
 
 TEXTS = [
@@ -227,8 +238,8 @@ TEXTS = [
 ]
 
 
-def test_query_texts_are_shown_beside_queries_and_lists(spark, metrics):
-    """Of two texts the first in order is shown; a query without a row, or with a null text, has none."""
+def test_report_shows_query_texts_beside_queries_and_lists(spark, metrics):
+    """The first of two texts in order is shown; a query without a row, or with a null text, has none."""
     texts = spark.createDataFrame(TEXTS, "query string, country string, words string")
     tables = {"per_query": query_table(spark), "query_texts": texts, "query_text_col": "words"}
     contents = report(metrics, **tables, baseline="old").contents
@@ -246,14 +257,14 @@ def test_query_texts_are_shown_beside_queries_and_lists(spark, metrics):
             report(metrics, **{**tables, "query_texts": texts.drop(column)})
 
 
-def test_limits_are_stated(spark, metrics):
+def test_report_states_its_limits(spark, metrics):
     few = ReportLimits(runs=1, nights=2, segments=3, queries=1, comparisons=2)
     tables = {"per_query": query_table(spark), "comparison": comparison_table(spark)}
-    found = report(metrics, **tables, runs=["new"], limits=few).contents
-    shown = (found.segments.rows, found.trend.nights["new"], found.queries.lowest, found.differences.rows)
-    assert [len(one) for one in shown] == [3, 2, 1, 2]
-    assert [text.split(":")[0] for text in found.left_out] == ["Trend", "Segments", "Differences"]
-    assert "3 with the most queries of 5" in found.left_out[1]
+    contents = report(metrics, **tables, runs=["new"], limits=few).contents
+    shown = (contents.segments.rows, contents.trend.nights["new"], contents.queries.lowest, contents.differences.rows)
+    assert [len(rows) for rows in shown] == [3, 2, 1, 2]
+    assert [text.split(":")[0] for text in contents.left_out] == ["Trend", "Segments", "Differences"]
+    assert "3 with the most queries of 5" in contents.left_out[1]
     best = report(metrics, limits=few).contents
     assert best.runs == ("old",)
     assert best.left_out[0] == "Runs: the 1 with the highest NDCG@10; 1 more are left out."
@@ -262,7 +273,7 @@ def test_limits_are_stated(spark, metrics):
 # ------------------------------------------------------------------------------------------------ refusals
 
 
-def test_what_the_tables_do_not_have_is_refused(spark, metrics, monkeypatch):
+def test_report_refuses_names_that_the_tables_do_not_have(spark, metrics, monkeypatch):
     queries, compared = query_table(spark), comparison_table(spark)
     two = metrics.unionByName(metrics.withColumn("dataset", F.lit("web")))
     lacking = {

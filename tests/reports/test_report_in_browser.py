@@ -1,4 +1,4 @@
-"""The page in a real Chromium, headless: it renders, sorts, filters, and runs nothing of the data.
+"""The page in headless Chromium: it renders, sorts and filters, and does not run scripts of the data.
 
 Skipped where no Chromium is installed (Debian: apt-get install chromium).
 """
@@ -34,32 +34,32 @@ SCREENS = {
 
 @pytest.fixture(scope="module")
 def browser():
-    with browser_or_skip() as found:
-        yield found
+    with browser_or_skip() as chromium:
+        yield chromium
 
 
 @pytest.fixture(scope="module")
 def file(browser, tmp_path_factory):
     """The page of a report with everything in it."""
-    del browser  # without one there is nothing to do
+    del browser  # skips without a browser
     changed = read_changed_queries(CHANGED, Scope("shop", NIGHTS[-1], ("old", "new"), "ndcg", 10))
     contents = build_full_contents(changed=changed, gates=["ndcg@10>=0.43"])
-    found = Report(replace(contents, title=f"Quality {HOSTILE}"))
+    report = Report(replace(contents, title=f"Quality {HOSTILE}"))
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(found.html, encoding="utf-8")
+    path.write_text(report.html, encoding="utf-8")
     return path
 
 
 @pytest.fixture
 def opened(browser, file, request):
-    """The page on a screen, what it said on the console, and what it asked for."""
+    """The page on a screen, with its console messages (`messages`) and requested URLs (`urls`)."""
     screen, scheme = getattr(request, "param", ("desktop", "light"))
     context = browser.new_context(color_scheme=scheme, **SCREENS[screen])
     page = context.new_page()
-    page.said, page.asked = [], []
-    page.on("console", lambda message: page.said.append(message.text))
-    page.on("pageerror", lambda error: page.said.append(str(error)))
-    page.on("request", lambda asked: page.asked.append(asked.url))
+    page.messages, page.urls = [], []
+    page.on("console", lambda message: page.messages.append(message.text))
+    page.on("pageerror", lambda error: page.messages.append(str(error)))
+    page.on("request", lambda request: page.urls.append(request.url))
     page.goto(address(file))
     yield page
     context.close()
@@ -71,22 +71,22 @@ every_screen = pytest.mark.parametrize(
 
 
 def column(page, at, table="segment-table"):
-    """Texts of a column, of the rows that are shown."""
+    """Texts of a column in the visible rows."""
     return page.locator(f"#{table} tbody tr:visible").evaluate_all(
         "(rows, at) => rows.map((row) => row.cells[at].getAttribute('data-sort') ?? row.cells[at].innerText)", at
     )
 
 
 @every_screen
-def test_the_page_renders_without_a_word_on_the_console(opened):
-    assert opened.said == []
-    assert [url for url in opened.asked if not url.startswith(("file:", "data:"))] == []
+def test_page_renders_without_console_messages(opened):
+    assert opened.messages == []
+    assert [url for url in opened.urls if not url.startswith(("file:", "data:"))] == []
     assert opened.locator("h1").inner_text() == f"Quality {HOSTILE}"
-    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")  # nothing sticks out
+    assert opened.evaluate("document.documentElement.scrollWidth <= window.innerWidth")  # no horizontal scrolling
     shown = opened.locator("svg[role=img]:visible")
     assert shown.count() == 4
-    for one in shown.all():
-        box = one.bounding_box()
+    for figure in shown.all():
+        box = figure.bounding_box()
         assert box["width"] > 250
         assert box["height"] > 100
 
@@ -97,21 +97,21 @@ def test_axe_finds_nothing_serious(opened):
         "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
     )
     opened.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    found = axe.Axe().run(opened).response["violations"]
+    violations = axe.Axe().run(opened).response["violations"]
     assert [
-        (one["id"], one["impact"], [node["html"][:120] for node in one["nodes"][:3]])
-        for one in found
-        if one["impact"] in ("moderate", "serious", "critical")
+        (violation["id"], violation["impact"], [node["html"][:120] for node in violation["nodes"][:3]])
+        for violation in violations
+        if violation["impact"] in ("moderate", "serious", "critical")
     ] == []
 
 
-def test_hostile_texts_stay_texts(opened):
+def test_page_escapes_hostile_texts(opened):
     assert opened.locator("img").count() == 0
     assert "owned" not in opened.title().replace(HOSTILE, "")
     assert opened.locator("#queries").get_by_text(HOSTILE).count() > 0
 
 
-def test_a_head_sorts_its_column_and_says_so(opened):
+def test_column_heads_sort_and_set_aria_sort(opened):
     head = opened.locator("#segment-table thead th", has_text="NDCG@10")
     at = head.evaluate("(one) => one.cellIndex")
     head.get_by_role("button").click()
@@ -123,7 +123,7 @@ def test_a_head_sorts_its_column_and_says_so(opened):
     assert opened.locator("#segment-table th[aria-sort]").count() == 1
 
 
-def test_what_has_no_number_stands_last_in_both_orders(opened):
+def test_empty_cells_are_sorted_last_in_both_orders(opened):
     head = opened.locator("#comparison-table thead th", has_text="p (Holm)")
     at = head.evaluate("(one) => one.cellIndex")
     for _ in range(2):
@@ -131,7 +131,7 @@ def test_what_has_no_number_stands_last_in_both_orders(opened):
         assert [value == "" for value in column(opened, at, "comparison-table")] == [False, False, True, True]
 
 
-def test_a_table_is_sorted_by_keyboard(opened):
+def test_tables_are_sorted_by_keyboard(opened):
     button = opened.locator("#segment-table thead th", has_text="Segment").get_by_role("button")
     button.focus()
     opened.keyboard.press("Enter")
@@ -162,7 +162,7 @@ def test_segments_are_filtered(opened):
     assert counted.inner_text() == f"{len(SEGMENTS) - 1} of {whole} segments"
 
 
-def test_a_long_table_shows_its_first_rows(browser, tmp_path):
+def test_long_tables_show_their_first_rows(browser, tmp_path):
     rows = [metric_row("", NIGHTS[0], 0.5, 0.01)]
     rows += [
         metric_row("", NIGHTS[0], 0.5, 0.01, segment_by="city", segment=f"city {at:02}", n_queries=1000 - at)
@@ -181,7 +181,7 @@ def test_a_long_table_shows_its_first_rows(browser, tmp_path):
     page.close()
 
 
-def test_without_script_the_tables_are_whole(browser, file):
+def test_tables_are_complete_without_script(browser, file):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(address(file))
@@ -190,7 +190,7 @@ def test_without_script_the_tables_are_whole(browser, file):
     context.close()
 
 
-def test_dark_and_light_differ_and_print_is_light(opened):
+def test_themes_differ_and_print_is_light(opened):
     def paper():
         return opened.evaluate("getComputedStyle(document.body).backgroundColor")
 
@@ -203,23 +203,23 @@ def test_dark_and_light_differ_and_print_is_light(opened):
 
 
 @every_screen
-def test_lists_stand_side_by_side_or_below_each_other(opened):
+def test_lists_are_beside_or_below_each_other(opened):
     pair = opened.locator("#queries details.pair").first
-    first, second = (one.bounding_box() for one in pair.locator("ol").all())
+    first, second = (ranking.bounding_box() for ranking in pair.locator("ol").all())
     if opened.viewport_size["width"] > 1000:
         assert first["y"] == second["y"]
         assert first["x"] + first["width"] < second["x"]
     else:
         assert first["x"] == second["x"]
         assert first["y"] + first["height"] < second["y"]
-    for row in pair.locator("li").all():  # no cell lies on another
-        boxes = sorted((one.bounding_box() for one in row.locator("> span").all()), key=lambda box: box["x"])
-        assert all(one["x"] + one["width"] <= other["x"] for one, other in pairwise(boxes))
+    for row in pair.locator("li").all():  # cells do not overlap
+        boxes = sorted((cell.bounding_box() for cell in row.locator("> span").all()), key=lambda box: box["x"])
+        assert all(left["x"] + left["width"] <= other["x"] for left, other in pairwise(boxes))
 
 
-def test_a_query_is_opened_by_keyboard(opened):
+def test_queries_are_opened_by_keyboard(opened):
     pairs = opened.locator("#queries details.pair")
-    assert [one.locator("ol").first.is_visible() for one in pairs.all()] == [True, False, True]
+    assert [pair.locator("ol").first.is_visible() for pair in pairs.all()] == [True, False, True]
     pairs.nth(1).locator("summary").focus()
     opened.keyboard.press("Enter")
     assert pairs.nth(1).locator("ol").first.is_visible()
@@ -228,4 +228,4 @@ def test_a_query_is_opened_by_keyboard(opened):
 
 def test_open_lists_are_printed(opened):
     opened.emulate_media(media="print")
-    assert [one.is_visible() for one in opened.locator("#queries details.pair").all()] == [True, False, True]
+    assert [pair.is_visible() for pair in opened.locator("#queries details.pair").all()] == [True, False, True]

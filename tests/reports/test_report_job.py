@@ -1,4 +1,4 @@
-"""`ndcg-spark report`: the page it writes, the text it prints, and what it refuses in one line."""
+"""`ndcg-spark report`: the page it writes, the text it prints, and its refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(spark, tmp_path_factory):
     return place
 
 
-def test_two_nights_of_the_main_job_are_reported(spark, tmp_path):
+def test_report_of_two_nights_of_mean_ndcg(spark, tmp_path):
     rankings = write_table(tmp_path / "rankings.parquet", ROWS)
     for night in ("2026-01-30", "2026-01-31"):
         done("--input", rankings, "--k", "1,2", "--segment-cols", "country", "--output", tmp_path / "metrics",
@@ -50,14 +50,14 @@ def test_two_nights_of_the_main_job_are_reported(spark, tmp_path):
     assert not [name for name in files_below(tmp_path) if "unfinished" in name]
 
 
-def test_a_diagnosis_of_two_runs_is_shown(folder, tmp_path):
+def test_report_shows_a_diagnosis(folder, tmp_path):
     rows = {**ROWS, "other": [1.0, 2.0, 2.0, 1.0]}
-    rankings, found = write_table(tmp_path / "rankings.parquet", rows), tmp_path / "diagnosis.json"
+    rankings, diagnosis = write_table(tmp_path / "rankings.parquet", rows), tmp_path / "diagnosis.json"
     ended = command("diagnose", "runs", "--input", rankings, "--score-col", "score,other", "--k", "2", "--baseline",
-                    "score", "--run", "other", "--json", found)  # fmt: skip
+                    "score", "--run", "other", "--json", diagnosis)  # fmt: skip
     assert ended.code == 0, ended.err
     page = tmp_path / "report.html"
-    ended = command("report", "--metrics", folder / "metrics", "--diagnosis", found, "--output", page)
+    ended = command("report", "--metrics", folder / "metrics", "--diagnosis", diagnosis, "--output", page)
     assert (ended.code, ended.complaints) == (0, [])
     text = page.read_text(encoding="utf-8")
     # The relevant item of query a falls from rank 1 to 2: NDCG@2 from 1 to 1 / log2(3) = 0.6309.
@@ -65,7 +65,7 @@ def test_a_diagnosis_of_two_runs_is_shown(folder, tmp_path):
     assert ("Gained the most" in text, "0.6309" in text) == (False, True)
 
 
-def test_a_gate_that_is_not_met_ends_with_3_after_the_page_is_written(folder, tmp_path):
+def test_report_writes_the_page_and_exits_with_3_if_a_gate_is_not_met(folder, tmp_path):
     page = tmp_path / "report.html"
     ended = command("report", "--metrics", folder / "metrics", "--comparison", folder / "comparison", "--run-date",
                     "2026-01-31", "--output", page, "--gate", "ndcg@10>=0.43", "--gate", "ndcg@10<0.43")  # fmt: skip
@@ -93,7 +93,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "named"), REFUSED)
-def test_options_are_refused_before_spark_starts(tmp_path, monkeypatch, options, named):
+def test_report_refuses_options_before_spark_starts(tmp_path, monkeypatch, options, named):
     monkeypatch.chdir(tmp_path)
     # stands in for: the session, because none may start
     monkeypatch.setattr("ndcg_spark.jobs.session.open_session", None)
@@ -102,12 +102,12 @@ def test_options_are_refused_before_spark_starts(tmp_path, monkeypatch, options,
     for name, text in {"summary.json": json.dumps(SUMMARY), "page.html": "<p>", "list.json": "[1]"}.items():
         (folder / name).write_text(text, encoding="utf-8")
     before = files_below(tmp_path)
-    filled = [one.format(folder=folder) for one in options]
+    filled = [word.format(folder=folder) for word in options]
     assert_refused(command("report", "--metrics", folder / "metrics", *filled), named.format(folder=folder))
     assert files_below(tmp_path) == before
 
 
-def test_refusals_of_tables_write_nothing(folder, tmp_path):
+def test_report_writes_nothing_if_a_table_is_refused(folder, tmp_path):
     before, page = files_below(folder), ("--output", tmp_path / "r.html")
     for options, named in [
         (("--output", folder / "metrics" / "report.html"), "overlaps --metrics"),
@@ -120,7 +120,7 @@ def test_refusals_of_tables_write_nothing(folder, tmp_path):
     assert (files_below(tmp_path), files_below(folder)) == ({}, before)
 
 
-def test_an_output_that_cannot_be_replaced_is_refused_and_nothing_is_left(folder, tmp_path, monkeypatch):
+def test_report_leaves_no_files_if_the_output_cannot_be_replaced(folder, tmp_path, monkeypatch):
     from pathlib import Path
 
     def fail(self, target):
@@ -133,7 +133,7 @@ def test_an_output_that_cannot_be_replaced_is_refused_and_nothing_is_left(folder
 
 
 @pytest.mark.parametrize(("package", "module"), [("Jinja2", "page"), ("matplotlib", "figures")])
-def test_what_is_not_installed_is_named(folder, tmp_path, monkeypatch, package, module):
+def test_report_names_missing_packages(folder, tmp_path, monkeypatch, package, module):
     monkeypatch.setitem(sys.modules, package.lower(), None)
     monkeypatch.delitem(sys.modules, f"ndcg_spark.reports.{module}", raising=False)
     ended = command("report", "--metrics", folder / "metrics", "--output", tmp_path / "r.html")

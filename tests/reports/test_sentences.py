@@ -1,4 +1,4 @@
-"""What a report says of a night, its figures and its tables, by rows of the metric table and without Spark."""
+"""Sentences and figures of a report, from rows of the metric table, without Spark."""
 
 from __future__ import annotations
 
@@ -53,23 +53,23 @@ def whole():
 # ------------------------------------------------------------------------------------------------- sentences
 
 
-def test_the_highest_run_is_first_and_a_change_is_called_one_only_beyond_its_error(whole):
+def test_results_are_sorted_and_changes_within_their_error_are_unclear(whole):
     """Two nights with errors of .002: 1.96 * sqrt(2) * .002 = .005544."""
     old, new = whole.results
-    assert [(one.mean.run, one.mean.value, one.change.kind) for one in (old, new)] == [
+    assert [(result.mean.run, result.mean.value, result.change.kind) for result in (old, new)] == [
         ("old", 0.4305, "unclear"),
         ("new", 0.4210, "down"),
     ]
-    assert [one.change.half for one in (old, new)] == pytest.approx([0.0055436153] * 2)
+    assert [result.change.half for result in (old, new)] == pytest.approx([0.0055436153] * 2)
     assert (new.change.difference, new.change.since) == (pytest.approx(-0.02), NIGHTS[1])
     # 700 queries: 1.96 * sqrt(2) * .3 / sqrt(700) = .0314, wider than the change
-    (german,) = [one for one in whole.segments.rows if (one.mean.run, one.mean.segment) == ("new", "DE")]
+    (german,) = [row for row in whole.segments.rows if (row.mean.run, row.mean.segment) == ("new", "DE")]
     assert (german.change.kind, german.change.difference) == ("unclear", pytest.approx(-0.02))
-    assert [one.mean.name for one in whole.segments.rows if one.mean.is_small] == [HOSTILE] * 2
+    assert [row.mean.name for row in whole.segments.rows if row.mean.is_small] == [HOSTILE] * 2
 
 
-def test_the_headline_says_so_in_words(whole):
-    """A missed gate comes first. Of the drop of .02 over 1,000 queries, 700 queries of DE with .02 are 70 %."""
+def test_headline_and_warnings_of_a_missed_gate(whole):
+    """A missed gate comes first. DE explains 70 % of the drop: .02 of 700 queries, of .02 of 1,000 queries."""
     assert write_headline(whole) == (
         "new: gate ndcg@10>=0.43 is not met; NDCG@10 fell by 0.0200 to 0.4210 since 29 January 2026: country=DE fell "
         "from 0.4510 to 0.4310"
@@ -93,14 +93,14 @@ def test_the_headline_says_so_in_words(whole):
         (None, None, 1, {}, "no earlier night to compare with"),
     ],
 )  # fmt: skip
-def test_changes_in_words(value, error, back, other, expected):
+def test_headline_describes_the_change(value, error, back, other, expected):
     earlier = metric_row("", NIGHTS[2] - timedelta(days=back), value, error, **other)
-    found = write_headline(build_contents([metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]))
-    assert found.endswith(expected), found
+    headline = write_headline(build_contents([metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]))
+    assert headline.endswith(expected), headline
 
 
-def test_the_headline_is_the_worst_news():
-    """Tonight b, the best until then, falls by .416 in US, which has half of the queries and loses .832; a stays."""
+def test_headline_is_the_worst_news():
+    """Run b falls by .416, because US, with half of the queries, falls by .832; run a does not change."""
     rows = []
     for night, values in ((NIGHTS[0], (0.4, 0.8)), (NIGHTS[1], (0.4, 0.384))):
         for run, value in zip("ab", values, strict=True):
@@ -110,12 +110,12 @@ def test_the_headline_is_the_worst_news():
                 rows.append(metric_row(run, night, value + by, 0.003, segment_by="country", segment=segment,
                                        n_queries=500, weight_sum=500.0))  # fmt: skip
     fell = "fell by 0.4160 to 0.3840 since the night before: country=US fell from 0.8000 to \u22120.0320"
-    found = build_contents(rows)
-    assert write_headline(found) == f"NDCG@10 of b {fell}"
-    assert f"<bdi>NDCG@10 of b {fell}.</bdi>" in Report(found).html.replace("</bdi>.", ".</bdi>")
+    contents = build_contents(rows)
+    assert write_headline(contents) == f"NDCG@10 of b {fell}"
+    assert f"<bdi>NDCG@10 of b {fell}.</bdi>" in Report(contents).html.replace("</bdi>.", ".</bdi>")
     flags = [SegmentFlag(run="a", by="country", segment=segment, flag=flag)
              for segment, flag in (("US", LOW), ("DE", "high, +5.0 spreads"))]  # fmt: skip
-    flagged = replace(found, flags=Flags(segments=tuple(flags), n_segments=2))
+    flagged = replace(contents, flags=Flags(segments=tuple(flags), n_segments=2))
     a = "NDCG@10 0.4000 [0.3961, 0.4039], no clear change from the night before (0.0000 ± 0.0055)"
     assert write_headline(flagged) == f"a: flagged in country=US, {LOW}; {a}"
     assert list_warnings(flagged) == [
@@ -127,91 +127,96 @@ def test_the_headline_is_the_worst_news():
     assert write_headline(replace(gated, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
 
 
-def test_what_has_recovered_is_told(whole):
+def test_notices_name_recovered_series(whole):
     back = tuple(
         SegmentFlag(run="new", by=by, segment=segment, flag="recovered")
         for by, segment in (("", ""), ("country", "FR"))
     )
-    found = replace(whole, flags=Flags(recovered=back))
-    assert ("better", "new has recovered: overall, country=FR.") in list_notices(found)
+    contents = replace(whole, flags=Flags(recovered=back))
+    assert ("better", "new has recovered: overall, country=FR.") in list_notices(contents)
 
 
-def led(*nights, apart=1, **more):
-    """Headline of one ranker: changes of its row tonight, then of those of the nights before."""
+def headline_of_nights(*nights, apart=1, **options):
+    """Headline of one ranker; `nights` change its row of tonight, then its rows of the nights before."""
     rows = [
         metric_row("", NIGHTS[2] - timedelta(days=back * apart), **{"value": 0.4, "error": 0.01, **changed})
         for back, changed in enumerate(nights)
     ]
-    return write_headline(build_contents(rows, **more))
+    return write_headline(build_contents(rows, **options))
 
 
 STILL = "NDCG@10 0.400 [0.380, 0.420], no clear change from the night before (0.000 ± 0.028)"
 
 
-def test_a_night_of_few_queries_is_told_before_its_value():
-    """Half of those of the night before, unless the night a week before had as few."""
+def test_headline_reports_few_queries_before_the_value():
+    """At most half of the queries of the night before, unless the night a week before had as few."""
     few = {"n_queries": 480, "n_unjudged": 500}
-    assert led(few, {}) == "Only 480 queries in the mean, 1,000 on the night before; 500 without any judgment"
-    assert led({"n_queries": 501}, {}) == STILL
+    assert (
+        headline_of_nights(few, {})
+        == "Only 480 queries in the mean, 1,000 on the night before; 500 without any judgment"
+    )
+    assert headline_of_nights({"n_queries": 501}, {}) == STILL
     week = [{}] * 6
-    assert led(few, *week, {"n_queries": 470}) == STILL
-    assert led(few, *week, {}).startswith("Only 480 queries")
+    assert headline_of_nights(few, *week, {"n_queries": 470}) == STILL
+    assert headline_of_nights(few, *week, {}).startswith("Only 480 queries")
 
 
-def test_many_rejected_rows_are_told_before_the_value():
-    """90,000 rows are read: 9,000 are a tenth. What is rejected every night is no news."""
+def test_headline_reports_many_rejected_rows_before_the_value():
+    """9,000 of 90,000 rows are a tenth. A share that is usual is not news."""
     bad, usual = ({"n_rows": 90_000 - n, "n_left_out": 0, "n_rejected": n} for n in (9000, 4500))
     rows = "9,000 of 90,000 rows (10.0\u00a0%{}) were rejected as bad; 1,000 queries in the mean"
-    assert led(bad, {}) == f"{rows.format(', usually 0.1' + chr(160) + '%')}, 1,000 on the night before"
-    assert led(bad, bad, {}, {}).startswith("9,000 of 90,000 rows")
-    assert led(bad, usual) == STILL
-    assert led(bad, gates=["ndcg@10>0.5"]) == rows.format("")
-    assert led({}, gates=["ndcg@10>0.5"]).startswith("Gate ndcg@10>0.5 is not met; NDCG@10 0.400 ")
+    assert (
+        headline_of_nights(bad, {}) == f"{rows.format(', usually 0.1' + chr(160) + '%')}, 1,000 on the night before"
+    )
+    assert headline_of_nights(bad, bad, {}, {}).startswith("9,000 of 90,000 rows")
+    assert headline_of_nights(bad, usual) == STILL
+    assert headline_of_nights(bad, gates=["ndcg@10>0.5"]) == rows.format("")
+    assert headline_of_nights({}, gates=["ndcg@10>0.5"]).startswith("Gate ndcg@10>0.5 is not met; NDCG@10 0.400 ")
 
 
-def test_a_ranker_without_a_query_has_no_value_and_is_not_new():
+def test_headline_of_a_run_without_queries():
     none = {"value": None, "error": None, "n_queries": 0}
     was = "NDCG@10 was 0.4000 over 1,000 queries on the night before"
-    assert led(none, {}) == f"No query counts in the mean; {was}"
+    assert headline_of_nights(none, {}) == f"No query counts in the mean; {was}"
     lost = describe_change(Change(kind="lost", since=NIGHTS[1]), NIGHTS[2], 4)
     assert lost == "no value to compare with 29 January 2026"
-    assert led({}, none, {}).endswith("no clear change from 29 January 2026 (0.000 ± 0.028)")
+    assert headline_of_nights({}, none, {}).endswith("no clear change from 29 January 2026 (0.000 ± 0.028)")
 
 
-def test_the_newest_night_may_be_too_old():
-    """A night may be a day late; weekly nights a week and a day."""
+def test_headline_reports_a_newest_night_that_is_too_old():
+    """Daily nights may be one day late, weekly nights eight days."""
     old = "The last night in the table is 31 January 2026, {} nights before {} February 2026"
-    assert led({}, {}, today=date(2026, 2, 1)) == STILL
-    assert led({}, {}, today=date(2026, 2, 2)) == old.format(2, 2)
-    assert not led({}, {}, {}, apart=7, today=date(2026, 2, 7)).startswith("The last night")
-    assert led({}, {}, {}, apart=7, today=date(2026, 2, 8)) == old.format(8, 8)
+    assert headline_of_nights({}, {}, today=date(2026, 2, 1)) == STILL
+    assert headline_of_nights({}, {}, today=date(2026, 2, 2)) == old.format(2, 2)
+    assert not headline_of_nights({}, {}, {}, apart=7, today=date(2026, 2, 7)).startswith("The last night")
+    assert headline_of_nights({}, {}, {}, apart=7, today=date(2026, 2, 8)) == old.format(8, 8)
 
 
-def test_a_fall_of_one_segment_of_many_is_told_if_it_is_no_chance():
-    """Errors of .02 make .0283 of a difference. Of 100 segments of 400 queries one is told from 3.51 of these on."""
+def test_find_worse_segments_corrects_for_the_number_of_segments():
+    """Errors of .02 give differences an error of .0283. For 100 segments of 400 queries the limit is 3.51 errors."""
     rows = [metric_row("", night, 0.4, 0.01) for night in NIGHTS[1:]]
     for night in NIGHTS[1:]:
         for at in range(100):
             fell = {0: 0.0985, 1: 0.105, 2: 0.2}.get(at, 0.0) if night == NIGHTS[2] else 0.0
             n = 4 if at == 2 else 400
             rows.append(metric_row("", night, 0.4 - fell, 0.02, segment_by="city", segment=f"s{at}", n_queries=n))
-    found = build_contents(rows)
-    assert [row.mean.segment for row in find_worse_segments(found)] == ["s1"]
-    assert write_headline(found).startswith(
+    contents = build_contents(rows)
+    assert [row.mean.segment for row in find_worse_segments(contents)] == ["s1"]
+    assert write_headline(contents).startswith(
         "NDCG@10 in city=s1 fell from 0.400 to 0.295 (400 queries); overall: NDCG@10 0.400 "
     )
-    assert sum(row.change.kind == "down" for row in found.segments.rows) == 3  # each beyond its own interval
+    assert sum(row.change.kind == "down" for row in contents.segments.rows) == 3  # each beyond its own interval
 
 
 @pytest.mark.parametrize("df", [4, 9, 29, 399])
 @pytest.mark.parametrize("tail", [0.025, 0.00025])
-def test_limits_of_falls_are_quantiles_of_students_t(df, tail):
+def test_compute_t_quantile(df, tail):
     exact = scipy.stats.t.isf(tail, df)
     assert compute_t_quantile(tail, df) == pytest.approx(exact, rel=0.08 if df == 4 else 0.002)
 
 
-def test_segments_that_are_worse_are_told_where_all_queries_are_not(whole):
-    """The one that lost most, with how many others; a pair that is worse over all queries has its own line."""
+def test_warnings_name_worse_segments_unless_the_pair_is_worse_overall(whole):
+    """The segment with the largest loss, and a count of the others."""
     overall, german, american, _ = build_differences().rows
     rows = [
         replace(row, difference=difference, verdict=verdict)
@@ -219,9 +224,11 @@ def test_segments_that_are_worse_are_told_where_all_queries_are_not(whole):
             (overall, 0.02, "better"), (german, -0.01, "worse"), (american, -0.03, "worse"),
         )
     ]  # fmt: skip
-    said = [one for one in list_warnings(replace(whole, differences=Differences(rows=tuple(rows)))) if "worse" in one]
+    worse = [
+        text for text in list_warnings(replace(whole, differences=Differences(rows=tuple(rows)))) if "worse" in text
+    ]
     lost_most = "new is worse than old where country is US: \u22120.0300 [\u22120.0050, 0.0070]."
-    assert said == [f"{lost_most} Other segments that are worse: 1."]
+    assert worse == [f"{lost_most} Other segments that are worse: 1."]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +247,7 @@ def test_segments_that_are_worse_are_told_where_all_queries_are_not(whole):
         ({"n_only_baseline": 18}, 18, "; new lacks 18 queries, counted as 0"),
     ],
 )
-def test_difference_text_counts_queries_that_one_run_lacks(whole, changed, n_lost, expected):
+def test_describe_difference_counts_queries_that_one_run_lacks(whole, changed, n_lost, expected):
     """The mean leaves out queries whose rows were all rejected; a comparison counts them as 0, by `unpaired`."""
     results = [
         replace(result, mean=replace(result.mean, n_lost_queries=n_lost if result.mean.run == "old" else 0))
@@ -252,7 +259,7 @@ def test_difference_text_counts_queries_that_one_run_lacks(whole, changed, n_los
     assert text == describe_difference(whole.differences.rows[0], whole).removesuffix(".") + expected + "."
 
 
-def test_rows_add_up(whole):
+def test_accounting_adds_up(whole):
     accounting = whole.accounting
     assert sum(n for _, n in accounting.rows) == accounting.n_read == 100_120
     assert accounting.rejected == (("nan_score", 60), (HOSTILE, 40))
@@ -260,8 +267,8 @@ def test_rows_add_up(whole):
     assert dict(accounting.queries)["whose rows were all rejected"] == 6
 
 
-def test_a_metric_table_alone_knows_how_many_rows_were_rejected():
-    """Those of older versions do not, and the page does not say 0."""
+def test_accounting_of_a_metric_table_without_the_json():
+    """Tables of older versions lack the counts; the page then does not show 0."""
     accounting = build_contents([metric_row("", NIGHTS[0], 0.5, 0.1)]).accounting
     parts = {"evaluated": 50_000, "rejected as bad": 40, "left out by a stated rule": 10}
     assert (dict(accounting.rows), accounting.n_read) == (parts, None)
@@ -280,63 +287,66 @@ def test_a_metric_table_alone_knows_how_many_rows_were_rejected():
         ("a", {"n_unjudged_items": 1, "k": None}, "1 item in the lists has no judgment."),
     ],
 )
-def test_unjudged_items_are_counted_where_the_night_has_counted_them(runs, changed, expected):
+def test_describe_unjudged(runs, changed, expected):
     rows = [metric_row(run, NIGHTS[0], 0.5, 0.1, **changed) for run in runs]
-    found = build_contents(rows, chosen=("ndcg", changed.get("k", 10)))
-    assert describe_unjudged(found.accounting) == expected
+    contents = build_contents(rows, chosen=("ndcg", changed.get("k", 10)))
+    assert describe_unjudged(contents.accounting) == expected
     if runs == "ab":
-        assert f"{expected} Rows, queries and items are summed" in Report(found).html
+        assert f"{expected} Rows, queries and items are summed" in Report(contents).html
 
 
-def test_the_convention_is_spelled_out_unless_it_is_of_somebody_else(whole):
-    (one,) = whole.provenance
-    assert ("Gain of an item", "the relevance itself") in one.words
-    (one,) = build_contents(
+def test_provenance_describes_conventions_without_functions_of_users(whole):
+    (provenance,) = whole.provenance
+    assert ("Gain of an item", "the relevance itself") in provenance.words
+    (provenance,) = build_contents(
         [metric_row("", NIGHTS[0], 0.5, 0.1, convention="default;gain=my.module.gain")]
     ).provenance
-    assert (one.convention, one.words) == ("default;gain=my.module.gain", ())
+    assert (provenance.convention, provenance.words) == ("default;gain=my.module.gain", ())
 
 
-def test_names_of_any_length_leave_the_headline_readable():
+def test_long_names_are_shortened_in_headline_and_title():
     rows = [metric_row(run, NIGHTS[2], 0.4, 0.002) for run in ("r" * 3000, "s")]
     assert len(write_headline(build_contents(rows))) < 200
     assert len(choose_title(None, "d" * 3000, ["r" * 3000, "s"])) < 100
     assert len(choose_title(None, "d" * 3000, ["r" * 3000])) < 150
 
 
-def test_queries_that_changed_most_with_both_lists():
+def test_read_changed_queries():
     def changed(**limits):
         scope = Scope("shop", NIGHTS[2], ("old", "new"), "ndcg", 10, ReportLimits(**limits))
         return read_changed_queries(CHANGED, scope)
 
-    found = changed()
-    assert [(one.change, one.query, one.before, one.value) for one in found] == [
+    queries = changed()
+    assert [(query.change, query.query, query.before, query.value) for query in queries] == [
         ("lost", "query 7", 0.9, 0.4),
         ("lost", HOSTILE, 0.5, 0.25),
         ("gained", "query 2", 0.0, 1.0),
     ]
-    first = found[0]
-    assert [(one.rank, one.name, one.relevance, one.other_rank, one.rise) for one in first.run_list] == [
+    first = queries[0]
+    assert [(item.rank, item.name, item.relevance, item.other_rank, item.rise) for item in first.run_list] == [
         (1, "item c", 0.0, 3, 2),
         (2, "item d", None, None, 0),
         (3, "item a", 3.0, 1, -2),
         (4, "item b", 1.0, 2, -2),
     ]
-    assert (first.label, first.difference, found[2].baseline_list) == ("NDCG@10", pytest.approx(-0.5), ())
-    assert [(one.query, len(one.run_list)) for one in changed(queries=1, items=2)] == [("query 7", 2), ("query 2", 2)]
+    assert (first.label, first.difference, queries[2].baseline_list) == ("NDCG@10", pytest.approx(-0.5), ())
+    assert [(query.query, len(query.run_list)) for query in changed(queries=1, items=2)] == [
+        ("query 7", 2),
+        ("query 2", 2),
+    ]
 
 
 # ------------------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize("options", [{"runs": 0}, {"runs": 9}, {"segments": 5000}])
-def test_limits_have_limits(options):
+def test_report_limits_must_be_in_range(options):
     with pytest.raises(InvalidParameterError, match="must be between"):
         ReportLimits(**options)
 
 
 @pytest.mark.parametrize(("gate", "named"), [("rr@10>0", "rr@10 is not computed"), ("ndcg", "must look like")])
-def test_gates_of_what_is_not_computed_are_refused(gate, named):
+def test_gates_on_other_metrics_are_refused(gate, named):
     with pytest.raises(InvalidParameterError, match=named):
         build_contents(gates=[gate])
 
@@ -350,7 +360,7 @@ def test_gates_of_what_is_not_computed_are_refused(gate, named):
         ({**SUMMARY, "config_hash": "f"}, "of another config_hash: 'f'"),
     ],
 )
-def test_summaries_of_something_else_are_refused(summary, named):
+def test_check_summary_refuses_other_nights(summary, named):
     with pytest.raises(InvalidParameterError, match=named):
         check_summary(summary, "shop", NIGHTS[2], {SUMMARY["config_hash"]})
     check_summary(SUMMARY, "shop", NIGHTS[2], {SUMMARY["config_hash"]})
@@ -359,20 +369,20 @@ def test_summaries_of_something_else_are_refused(summary, named):
 def test_choose_shown_runs():
     rows = [{"metric": "ndcg", "k": 10, "run": run, "value": value} for run, value in (("a", 0.1), ("b", 0.3))]
     rows.append({"metric": "ndcg", "k": 10, "run": "c", "value": None})
-    one, found = ReportLimits(runs=1), ("ndcg", 10)
+    limits, metric = ReportLimits(runs=1), ("ndcg", 10)
     sentence = ["Runs: the 1 with the highest NDCG@10; 2 more are left out."]
-    assert choose_shown_runs(rows, found, one, are_named=False, production=None) == (("b",), sentence)
-    assert choose_shown_runs(rows, found, one, are_named=False, production="a")[0] == ("a",)
+    assert choose_shown_runs(rows, metric, limits, are_named=False, production=None) == (("b",), sentence)
+    assert choose_shown_runs(rows, metric, limits, are_named=False, production="a")[0] == ("a",)
     with pytest.raises(InvalidParameterError, match="at most 1 runs; got 3"):
-        choose_shown_runs(rows, found, one, are_named=True, production=None)
+        choose_shown_runs(rows, metric, limits, are_named=True, production=None)
     with pytest.raises(InvalidParameterError, match=r"production 'd' is not among the runs: 'b', 'a', 'c'"):
-        choose_shown_runs(rows, found, one, are_named=False, production="d")
+        choose_shown_runs(rows, metric, limits, are_named=False, production="d")
 
 
 # ------------------------------------------------------------------------------------------------- figures
 
 
-def test_figures_are_there_to_go_on_with(whole):
+def test_figures_are_usable_matplotlib_figures(whole):
     figures = Report(whole).figures
     assert set(figures) == {"curve", "trend", "differences", "distribution"}
     axes = figures["trend"].axes[0]
@@ -382,27 +392,27 @@ def test_figures_are_there_to_go_on_with(whole):
     figures["curve"].savefig(io.BytesIO(), format="png")
 
 
-def test_intervals_end_at_the_range_of_the_metric_with_an_arrow():
-    """NDCG .95 and .03 with an error of .05: 1.96 * .05 = .098 reaches beyond 1 and below 0. DCG has no end."""
+def test_figures_cut_intervals_at_the_range_of_the_metric():
+    """NDCG .95 and .03 with an error of .05: 1.96 * .05 = .098 reaches beyond 1 and below 0. DCG is not cut."""
     rows = []
     for night in NIGHTS[1:]:
         for run, value in (("high", 0.95), ("low", 0.03)):
             rows += [metric_row(run, night, value, 0.05, k=k) for k in (5, 10)]
             rows.append(metric_row(run, night, 12.0, 9.0, metric="dcg"))
-    found = Report(build_contents(rows))
+    report = Report(build_contents(rows))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figures = found.figures
-    assert [one.get_text() for one in figures["trend"].axes[0].get_xticklabels()] == ["29 Jan", "31 Jan"]
+        figures = report.figures
+    assert [label.get_text() for label in figures["trend"].axes[0].get_xticklabels()] == ["29 Jan", "31 Jan"]
     for name in ("trend", "curve"):
         axes = figures[name].axes[0]
-        drawn = [y for one in axes.collections for path in one.get_paths() for y in path.vertices[:, 1]]
+        drawn = [y for collection in axes.collections for path in collection.get_paths() for y in path.vertices[:, 1]]
         assert (min(drawn), max(drawn)) == (0.0, 1.0)
         arrows = {line.get_marker(): set(line.get_ydata()) for line in axes.get_lines()}
         assert (arrows["v"], arrows["^"]) == ({0.0}, {1.0})
-    assert found.html.count('class="beyond"') == 2
-    assert "0.852" in found.html
-    assert "1.048" in found.html
+    assert report.html.count('class="beyond"') == 2
+    assert "0.852" in report.html
+    assert "1.048" in report.html
     assert 'class="beyond"' not in Report(build_contents(rows, chosen=("dcg", 10))).html
 
 

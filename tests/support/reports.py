@@ -1,4 +1,4 @@
-"""Tables of which reports are made, as literal rows; and the browser that shows them."""
+"""Tables of reports as literal rows, contents of reports without Spark, and a browser."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ VALUES = {
     ("new", NIGHTS[2]): (0.4210, 0.002),
 }
 SEGMENTS = {
-    # column, segment: queries, and what is added to the mean of all
+    # column, segment: queries, and offset from the overall mean
     ("country", "DE"): (700, 0.01),
     ("country", "US"): (250, -0.02),
     ("country", None): (50, 0.0),
@@ -63,12 +63,16 @@ SEGMENTS = {
 }
 METRIC_COLUMNS = [*METRIC_SCHEMA.fieldNames(), "run_date", "dataset"]
 METRICS_DDL = ", ".join(
-    [*[f"{one.name} {one.dataType.simpleString()}" for one in METRIC_SCHEMA], "run_date date", "dataset string"]
+    [
+        *[f"{column.name} {column.dataType.simpleString()}" for column in METRIC_SCHEMA],
+        "run_date date",
+        "dataset string",
+    ]
 )
 
 
 def metric_row(
-    run: str, night: date | None, value: float | None, error: float | None, **other: Any
+    run: str, night: date | None, value: float | None, error: float | None, **columns: Any
 ) -> tuple[Any, ...]:
     """A row of the metric table."""
     half = None if error is None or value is None else 1.959963984540054 * error
@@ -81,28 +85,28 @@ def metric_row(
         "value": value, "weight_sum": 1000.0, "std_error": error, "ci_low": ends[0], "ci_high": ends[1],
         "convention": "default;gain=linear", "config_hash": "0123456789abcdef", "input": "parquet:rankings",
         "package_version": "0.1.0", "computed_at": datetime(2026, 2, 1, 3, 4, tzinfo=timezone.utc),
-        "run_date": night, "dataset": "shop", **other,
+        "run_date": night, "dataset": "shop", **columns,
     }  # fmt: skip
     return tuple(row[name] for name in METRIC_COLUMNS)
 
 
 def metric_rows(nights: Sequence[date] = NIGHTS, runs: Sequence[str] = ("old", "new")) -> list[tuple[Any, ...]]:
     """Three nights of two runs at three cutoffs, with segments."""
-    found = []
+    rows = []
     for run in runs:
         for night in nights:
             value, error = VALUES.get((run, night), (0.4, 0.002))
-            found += [metric_row(run, night, value - 0.01 * (10 - k), error, k=k) for k in CUTOFFS]
-            found.append(metric_row(run, night, 12.5, 0.1, metric="dcg"))
-            for (by, segment), (n, more) in SEGMENTS.items():
-                found.append(
-                    metric_row(run, night, value + more, 0.3 / n**0.5, segment_by=by, segment=segment, n_queries=n)
+            rows += [metric_row(run, night, value - 0.01 * (10 - k), error, k=k) for k in CUTOFFS]
+            rows.append(metric_row(run, night, 12.5, 0.1, metric="dcg"))
+            for (by, segment), (n, offset) in SEGMENTS.items():
+                rows.append(
+                    metric_row(run, night, value + offset, 0.3 / n**0.5, segment_by=by, segment=segment, n_queries=n)
                 )
-    return found
+    return rows
 
 
 def metrics_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]] | None = None) -> DataFrame:
-    """The rows as a table; those above where none are given."""
+    """Create a metric table from rows; by default those of `metric_rows`."""
     return spark.createDataFrame(metric_rows() if rows is None else rows, METRICS_DDL)
 
 
@@ -145,7 +149,7 @@ COMPARISON_ROWS = [
      holm, verdict, NIGHTS[-1], "shop")
     for by, segment, difference, low, high, holm, verdict, n in COMPARED
 ]  # fmt: skip
-"""Some with nulls, and fewer columns than jobs write."""
+"""Rows with nulls, and with fewer columns than jobs write."""
 
 
 def comparison_table(spark: SparkSession) -> DataFrame:
@@ -193,7 +197,7 @@ SUMMARY = {
 def build_contents(
     rows: Sequence[tuple[Any, ...]] | None = None, chosen: tuple[str, int | None] = ("ndcg", 10), **sections: Any
 ) -> Contents:
-    """What a report reads of rows of the metric table, by loops; `gates` and `summary` are as for `report`."""
+    """Build contents from rows of the metric table by loops; `gates` and `summary` are as in `report`."""
     known = {"flagged": None, "note": None, "computed_at": "2026-02-01 03:04 UTC"}
     table = [dict(zip(METRIC_COLUMNS, row, strict=True)) | known for row in (metric_rows() if rows is None else rows)]
     night = max(row["run_date"] for row in table)
@@ -208,7 +212,7 @@ def build_contents(
     flags = sections.pop("flags", Flags())
     trend = Trend.from_rows([row for row in of_metric if not row["segment_by"]], flags)
     results = tuple(trend.compare_run(mean, level) for mean in means)
-    computed = sorted({(row["metric"], row["k"]) for row in tonight}, key=lambda one: metric_order(*one))
+    computed = sorted({(row["metric"], row["k"]) for row in tonight}, key=lambda pair: metric_order(*pair))
     tonight.sort(key=lambda row: (runs.index(row["run"]), computed.index((row["metric"], row["k"]))))
     return Contents(
         title=f"Ranking quality of {runs[0]}, shop" if runs[0] and not runs[1:] else "Ranking quality, shop",
@@ -235,36 +239,39 @@ def _build_segments(
     names = ("run", "segment_by", "segment", "metric", "k")
     columns = (*names, *_SEGMENT_COLUMNS)
     by_key = {(row["run_date"], *(row[name] for name in names)): row for row in rows}
-    found = []
+    segment_rows = []
     for result in results:
-        its, level = result.mean, infer_level([one.mean for one in results])
-        for row in (row for row in rows if row["segment_by"] and (row["run"], row["run_date"]) == (its.run, night)):
+        overall, level = result.mean, infer_level([result.mean for result in results])
+        for row in (
+            row for row in rows if row["segment_by"] and (row["run"], row["run_date"]) == (overall.run, night)
+        ):
             earlier = by_key.get((before, *(row[name] for name in names)))
-            mean, was = (
-                None if one is None else read(Mean, {name: one[name] for name in columns}) for one in (row, earlier)
+            mean, before_mean = (
+                None if values is None else read(Mean, {name: values[name] for name in columns})
+                for values in (row, earlier)
             )
-            change, share = compare_nights(mean, was, before, same=True, level=level), None
+            change, share = compare_nights(mean, before_mean, before, same=True, level=level), None
             if change.difference is not None and result.change.difference:
-                share = change.difference * mean.weight_sum / (its.weight_sum * result.change.difference)
-            found.append(SegmentRow(mean=mean, change=change, share=share, before=was))
-    key = lambda one: (-one.mean.n_queries, one.mean.run, one.mean.by, one.mean.segment or "")  # noqa: E731
-    return Segments(rows=tuple(sorted(found, key=key)))
+                share = change.difference * mean.weight_sum / (overall.weight_sum * result.change.difference)
+            segment_rows.append(SegmentRow(mean=mean, change=change, share=share, before=before_mean))
+    key = lambda row: (-row.mean.n_queries, row.mean.run, row.mean.by, row.mean.segment or "")  # noqa: E731
+    return Segments(rows=tuple(sorted(segment_rows, key=key)))
 
 
 def build_differences() -> Differences:
-    """Those of the comparison table."""
-    names = [one.split()[0] for one in COMPARISON_DDL.split(", ")]
+    """Build the differences of `COMPARISON_ROWS`."""
+    names = [column.split()[0] for column in COMPARISON_DDL.split(", ")]
     rows = [dict(zip(names, row, strict=True)) for row in COMPARISON_ROWS]
     return Differences(rows=tuple(read(ComparisonRow, row) for row in rows))
 
 
 def build_queries(runs: Sequence[str] = ("old", "new")) -> Queries:
-    """Those of the per-query table."""
+    """Build the queries of `query_rows`."""
     distributions: list[Distribution] = []
     lowest: list[QueryRow] = []
     for run in runs:
-        its = [row for row in query_rows() if row[0] == run and row[11] == NIGHTS[-1]]
-        values = sorted(row[6] for row in its)
+        rows = [row for row in query_rows() if row[0] == run and row[11] == NIGHTS[-1]]
+        values = sorted(row[6] for row in rows)
         places = [divmod(quarter * (len(values) - 1), 4) for quarter in (1, 2, 3)]
         counts = [sum(int(value * 20) == at or (value == 1 and at == 19) for value in values) for at in range(20)]
         distributions.append(
@@ -274,7 +281,7 @@ def build_queries(runs: Sequence[str] = ("old", "new")) -> Queries:
                 quartiles=tuple(values[at] + (values[at + 1] - values[at]) * rest / 4 for at, rest in places),
             )
         )  # fmt: skip
-        worst = sorted((row for row in its if row[10]), key=lambda row: (row[6], -row[10]))[:10]
+        worst = sorted((row for row in rows if row[10]), key=lambda row: (row[6], -row[10]))[:10]
         lowest += [
             QueryRow(run=run, query=f"{row[1]} · DE", value=row[6], n_items=row[8], n_relevant=row[10])
             for row in worst
@@ -285,9 +292,9 @@ def build_queries(runs: Sequence[str] = ("old", "new")) -> Queries:
     )
 
 
-def build_full_contents(**more: Any) -> Contents:
-    """A night with queries and a comparison; `report` reads the same of the tables above."""
-    return build_contents(queries=build_queries(), differences=build_differences(), summary=SUMMARY, **more)
+def build_full_contents(**sections: Any) -> Contents:
+    """Build a night with queries and a comparison; equals what `report` reads from the tables above."""
+    return build_contents(queries=build_queries(), differences=build_differences(), summary=SUMMARY, **sections)
 
 
 # --------------------------------------------------------------------------------------------------- browser
@@ -295,7 +302,7 @@ def build_full_contents(**more: Any) -> Contents:
 
 @contextmanager
 def browser_or_skip() -> Iterator[Browser]:
-    """Headless Chromium; the test is skipped where none is installed."""
+    """Start headless Chromium; skip the test if it is not installed."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     from scripts.checks import screenshots
 
@@ -311,5 +318,5 @@ def browser_or_skip() -> Iterator[Browser]:
 
 
 def address(page: Path) -> str:
-    """Where the browser finds a file."""
+    """Return the URL of a file."""
     return page.resolve().as_uri()
