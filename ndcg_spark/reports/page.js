@@ -1,7 +1,7 @@
 "use strict";
-// Tables are whole without this script; it sorts and filters them.
+// Sorts and filters tables; they are complete without this script.
 (function () {
-  function valueOf(row, at) {
+  function readValue(row, at) {
     const cell = row.cells[at];
     const stored = cell.getAttribute("data-sort");
     if (stored === null) return (cell.querySelector("bdi") || cell).textContent.trim().toLowerCase();
@@ -29,23 +29,23 @@
       const kind = fields.kind && fields.kind.selectedIndex ? fields.kind.value : null;
       const run = fields.run && fields.run.selectedIndex ? fields.run.value : null;
       const small = fields.small && fields.small.checked;
-      let found = 0;
+      let matches = 0;
       for (const row of body.rows) {
-        const fits =
+        const isMatch =
           (!text || names[rows.indexOf(row)].includes(text)) &&
           (kind === null || row.dataset.kind === kind) &&
           (run === null || row.dataset.run === run) &&
           !(small && "small" in row.dataset);
-        found += fits;
-        row.hidden = !fits;
-        row.classList.toggle("later", !all && found > first);
+        matches += isMatch;
+        row.hidden = !isMatch;
+        row.classList.toggle("later", !all && matches > first);
       }
       const noun = form.dataset.noun;
       form.querySelector("output").textContent =
-        (found === rows.length ? "" : found.toLocaleString("en") + " of ") + rows.length.toLocaleString("en") + " " + noun;
+        (matches === rows.length ? "" : matches.toLocaleString("en") + " of ") + rows.length.toLocaleString("en") + " " + noun;
       if (more) {
-        more.hidden = all || found <= first;
-        more.textContent = "Show all " + found.toLocaleString("en") + " " + noun;
+        more.hidden = all || matches <= first;
+        more.textContent = "Show all " + matches.toLocaleString("en") + " " + noun;
       }
     }
 
@@ -68,12 +68,12 @@
       const numeric = head.classList.contains("n");
       const before = head.getAttribute("aria-sort");
       const next = before === "descending" ? "ascending" : before === "ascending" ? "descending" : numeric ? "descending" : "ascending";
-      for (const one of head.parentElement.cells) one.removeAttribute("aria-sort");
+      for (const cell of head.parentElement.cells) cell.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", next);
       const sign = next === "ascending" ? 1 : -1;
-      const keyed = Array.from(body.rows, (row) => [valueOf(row, at), row]);
-      keyed.sort((left, right) => compare(left[0], right[0], sign));
-      body.append(...keyed.map((pair) => pair[1]));
+      const pairs = Array.from(body.rows, (row) => [readValue(row, at), row]);
+      pairs.sort((left, right) => compare(left[0], right[0], sign));
+      body.append(...pairs.map((pair) => pair[1]));
       show();
     });
     form.addEventListener("input", show);

@@ -1,7 +1,7 @@
 """The page of a report: one HTML file without external resources.
 
-Jinja fills the template and escapes every text. Should a text of the data get through all the same, the content
-security policy of the page lets no script run but the one whose hash it names.
+Jinja fills the template and escapes every text. If it failed to, the content security policy of the page would still
+block every script except the one whose hash it names.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ QUERIES = {"DE": 360, "US": 30}
 HITS = {"new": {"DE": 180, "US": 24}, "old": {"DE": 144, "US": 18}}
 
 
-def rows_of(hits, queries=QUERIES):
+def build_rows(hits, queries=QUERIES):
     """Rows of a night; hits are spread evenly over the queries of a segment."""
     rows = []
     for run, by_country in hits.items():
@@ -38,7 +38,7 @@ def rows_of(hits, queries=QUERIES):
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def job(folder, night, columns, *more):
+def run_job(folder, night, columns, *more):
     """Run the nightly job."""
     rankings = write_table(folder / "rankings" / f"{night}.parquet", columns)
     ended = mean_ndcg("--input", rankings, "--run-col", "run", "--segment-cols", "country", "--k", "1",
@@ -52,7 +52,7 @@ def job(folder, night, columns, *more):
 def good(tmp_path_factory):
     """A good night."""
     folder = tmp_path_factory.mktemp("good")
-    job(folder, GOOD, rows_of(HITS))
+    run_job(folder, GOOD, build_rows(HITS))
     return folder
 
 
@@ -63,7 +63,7 @@ def folder(good, tmp_path):
     return tmp_path
 
 
-def report(folder, *options):
+def write_report(folder, *options):
     """Write the page; return exit code, output lines, first paragraph of the page, and its lines with a cross."""
     page = folder / "report.html"
     ended = command("report", "--metrics", folder / "metrics", "--output", page, *options)
@@ -75,7 +75,7 @@ def report(folder, *options):
     return ended.code, ended.out.splitlines(), leads[0], crosses
 
 
-def flags(folder, *options):
+def run_flag_changes(folder, *options):
     """Run `flag-changes`; return exit code and output lines."""
     ended = command("flag-changes", "--input", folder / "metrics", "--fail-on-flag", *options)
     assert ended.complaints == []
@@ -84,27 +84,27 @@ def flags(folder, *options):
 
 def test_a_ranker_collapses_in_one_segment(folder):
     """US falls from 24 to 0 of 30 hits, all queries from 204 to 180 of 390: .0615 less, within an error of .0703."""
-    lines = job(folder, BAD, rows_of({**HITS, "new": {"DE": 180, "US": 0}}), "--gate", "old: ndcg@1>=0.41")
+    lines = run_job(folder, BAD, build_rows({**HITS, "new": {"DE": 180, "US": 0}}), "--gate", "old: ndcg@1>=0.41")
     assert lines[-1] == "gate old: ndcg@1>=0.41: met (old: 0.415385)"
     change = "NDCG@1 0.462 [0.412, 0.511], no clear change from the night before (\u22120.062 ± 0.070)"
-    code, lines, lead, crosses = report(folder, "--gate", "old: ndcg@1>=0.41")
+    code, lines, lead, crosses = write_report(folder, "--gate", "old: ndcg@1>=0.41")
     assert lead == f"new: NDCG@1 in country=US fell from 0.800 to 0.000 (30 queries); overall: {change}"
     assert (code, lines[1:], crosses) == (0, ["gate old: ndcg@1>=0.41: met (old: 0.415385)"], [])
-    code, lines, lead, crosses = report(folder, "--gate", "new: ndcg@1>=0.5")
+    code, lines, lead, crosses = write_report(folder, "--gate", "new: ndcg@1>=0.5")
     assert lead == f"new: gate ndcg@1>=0.5 is not met; {change}; country=US fell from 0.800 to 0.000"
     assert (code, lines[1:]) == (3, ["gate new: ndcg@1>=0.5: NOT MET (new: 0.461538)"])
     assert crosses == ["new: NDCG@1 in country=US fell from 0.800 to 0.000 (30 queries)."]
 
 
 def test_a_segment_is_empty(folder):
-    job(folder, BAD, rows_of(HITS, {"DE": 360}))
-    code, _, lead, crosses = report(folder)
+    run_job(folder, BAD, build_rows(HITS, {"DE": 360}))
+    code, _, lead, crosses = write_report(folder)
     what = "{}: no queries in country=US; NDCG@1 was {} over 30 queries on the night before"
     assert (code, lead) == (0, what.format("new", "0.800"))
     assert crosses == [f"{what.format('old', '0.600')}."]
     assert (folder / "report.html").read_text(encoding="utf-8").count('<span class="worse">no value</span>') == 2
     its_last = "US has no value on {}; its last was {} over 30 queries on {}"
-    assert flags(folder) == (
+    assert run_flag_changes(folder) == (
         3,
         [
             f"night {BAD}: 2 missing, 4 with a short history",
@@ -119,12 +119,12 @@ def test_the_baseline_did_not_run(folder):
     compare = ("compare-runs", "--per-query", folder / "queries", "--baseline", "old", "--dataset", "shop",
                "--output", folder / "compared", "--replicates", "0", "--flips", "0", "--run-date")  # fmt: skip
     assert command(*compare, GOOD).code == 0
-    assert flags(folder, "--output", folder / "flags", "--to", GOOD)[0] == 0
-    job(folder, BAD, rows_of({"new": HITS["new"]}))
+    assert run_flag_changes(folder, "--output", folder / "flags", "--to", GOOD)[0] == 0
+    run_job(folder, BAD, build_rows({"new": HITS["new"]}))
     assert_refused(command(*compare, BAD), f"has no rows of run 'old' of the night {BAD}; its runs are 'new'")
     options = ("--per-query", folder / "queries", "--baseline", "old", "--gate", "old: ndcg@1>=0.4", "--flags",
                folder / "flags", "--comparison", folder / "compared")  # fmt: skip
-    code, lines, lead, crosses = report(folder, *options)
+    code, lines, lead, crosses = write_report(folder, *options)
     assert lead == f"old has no rows on {BAD_DAY}; NDCG@1 was 0.415 over 390 queries on the night before"
     assert (code, lines[1:]) == (3, ["gate old: ndcg@1>=0.4: NOT MET (old: -)"])
     assert crosses == [
@@ -134,7 +134,7 @@ def test_the_baseline_did_not_run(folder):
     ]
     alone = command("report", "--metrics", folder / "metrics", "--run", "old", "--output", folder / "old.html")
     assert_refused(alone, f"run 'old' has no rows of data set 'shop' on {BAD}; its last night is {GOOD}.")
-    code, lines = flags(folder)
+    code, lines = run_flag_changes(folder)
     assert (code, lines[0]) == (3, f"night {BAD}: 1 missing, 3 with a short history")
     its_last = f"0.415385 over 390 queries on {GOOD}"
     assert lines[1:] == [f"FLAG missing: ndcg@1 of run 'old', overall has no value on {BAD}; its last was {its_last}"]
@@ -142,15 +142,15 @@ def test_the_baseline_did_not_run(folder):
 
 def test_half_of_the_rows_are_rejected(folder):
     """Two queries of four have no scores: 196 of 390 are left, and of `new` 90 + 12 hits."""
-    columns = rows_of(HITS)
+    columns = build_rows(HITS)
     spoilt = [int(query[2:]) % 4 >= 2 for query in columns["query_id"]]
     columns["score"] = [math.nan if is_bad else score for score, is_bad in zip(columns["score"], spoilt, strict=True)]
-    lines = job(folder, BAD, columns, "--json", folder / "night.json")
+    lines = run_job(folder, BAD, columns, "--json", folder / "night.json")
     assert lines[-2:] == [
         "776 rejected: nan_score 776; 388 queries lost all their rows",
         "49.7% of the rows were rejected; --max-reject-fraction refuses such a night",
     ]
-    code, _, lead, crosses = report(folder, "--summary", folder / "night.json")
+    code, _, lead, crosses = write_report(folder, "--summary", folder / "night.json")
     what = (
         "{}: 388 of 780 rows (49.7\u00a0%, usually 0.0\u00a0%) were rejected as bad, most for nan_score; 196 queries "
         "in the mean, 390 on the night before"
@@ -162,11 +162,11 @@ def test_the_night_is_missing(tmp_path):
     """The job of the last night did not run. Jobs that name the night are refused; others report its absence."""
     today = datetime.now(timezone.utc).date()
     last, missing = today - timedelta(days=2), today - timedelta(days=1)
-    job(tmp_path, last, rows_of(HITS))
-    code, _, lead, _ = report(tmp_path)
+    run_job(tmp_path, last, build_rows(HITS))
+    code, _, lead, _ = write_report(tmp_path)
     days = [f"{day.day} {day:%B %Y}" for day in (last, today)]
     assert (code, lead) == (0, f"The last night in the table is {days[0]}, 2 nights before {days[1]}")
-    code, lines = flags(tmp_path)
+    code, lines = run_flag_changes(tmp_path)
     judged = f"the last night in the table is {last}, 2 nights before {today}; this night is judged"
     assert (code, lines[0]) == (0, judged)
     page = tmp_path / "other.html"

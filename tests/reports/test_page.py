@@ -18,8 +18,8 @@ from support.reports import (
     VALUES,
     build_contents,
     build_full_contents,
-    metric_row,
-    metric_rows,
+    build_metric_row,
+    build_metric_rows,
 )
 from tinyhtml5.parser import HTMLParser
 
@@ -61,13 +61,13 @@ def tree(whole):
     return HTMLParser().parse(whole.html)
 
 
-def elements(tree, name):
+def find_elements(tree, name):
     return [
         element for element in tree.iter() if isinstance(element.tag, str) and element.tag.rpartition("}")[2] == name
     ]
 
 
-def text_of(element):
+def read_text(element):
     return " ".join("".join(element.itertext()).split())
 
 
@@ -95,7 +95,7 @@ def test_page_has_no_external_resources(whole, tree):
         for name in ("src", "href", "srcset", "data", "action", "poster", "{http://www.w3.org/1999/xlink}href"):
             value = element.get(name)
             assert value is None or value.startswith("#") or value == "data:,", (element.tag, value)
-    styles = [text_of(element) for element in elements(tree, "style")] + [
+    styles = [read_text(element) for element in find_elements(tree, "style")] + [
         element.get("style", "") for element in tree.iter()
     ]
     assert not any(re.search(r"@import|url\((?!#)", style) for style in styles)
@@ -107,9 +107,9 @@ def test_largest_page_is_below_5_mb():
     for run in range(8):
         for back in range(400):
             night = NIGHTS[-1] - timedelta(days=back)
-            rows.append(metric_row(f"ranker {run}", night, 0.4 + run / 100, 0.002))
+            rows.append(build_metric_row(f"ranker {run}", night, 0.4 + run / 100, 0.002))
         rows += [
-            metric_row(f"ranker {run}", NIGHTS[-1], 0.4, 0.01, segment_by="city", segment=f"city {at}")
+            build_metric_row(f"ranker {run}", NIGHTS[-1], 0.4, 0.01, segment_by="city", segment=f"city {at}")
             for at in range(70)
         ]
     largest = Report(build_contents(rows))
@@ -118,77 +118,77 @@ def test_largest_page_is_below_5_mb():
 
 
 def test_page_policy_allows_only_its_script(tree):
-    (script,) = elements(tree, "script")
+    (script,) = find_elements(tree, "script")
     digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
-    (policy,) = [element.get("content") for element in elements(tree, "meta") if element.get("http-equiv")]
+    (policy,) = [element.get("content") for element in find_elements(tree, "meta") if element.get("http-equiv")]
     assert f"script-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'")
     assert not [name for element in tree.iter() for name in element.attrib if name.startswith("on")]
 
 
 def test_page_escapes_hostile_texts(whole, tree):
-    assert elements(tree, "img") == []
+    assert find_elements(tree, "img") == []
     assert "<img" not in whole.html
-    text = text_of(tree)
+    text = read_text(tree)
     for where in ("Quality ", "old ", "rejected"):
         assert where in text
     assert text.count(HOSTILE) > 5
-    assert any(HOSTILE[:12] in text_of(svg) for svg in elements(tree, "svg"))  # cut, in the forest plot
-    assert any("$x$ ]]>" in text_of(svg) for svg in elements(tree, "svg"))  # dollar signs are not a formula
+    assert any(HOSTILE[:12] in read_text(svg) for svg in find_elements(tree, "svg"))  # cut, in the forest plot
+    assert any("$x$ ]]>" in read_text(svg) for svg in find_elements(tree, "svg"))  # dollar signs are not a formula
 
 
 def test_page_has_the_numbers_of_the_tables(tree):
     values = [float(element.get("data-value")) for element in tree.iter() if element.get("data-value")]
     assert sorted(values) == sorted(VALUES[run, NIGHTS[2]][0] for run in ("old", "new"))
-    (table,) = [element for element in elements(tree, "table") if element.get("id") == "segment-table"]
-    cells = [float(cell.get("data-sort")) for cell in elements(table, "td") if cell.get("data-sort")]
+    (table,) = [element for element in find_elements(tree, "table") if element.get("id") == "segment-table"]
+    cells = [float(cell.get("data-sort")) for cell in find_elements(table, "td") if cell.get("data-sort")]
     for run in ("old", "new"):
         for n, more in SEGMENTS.values():
             assert VALUES[run, NIGHTS[2]][0] + more in cells
             assert n in cells
-    (table,) = [element for element in elements(tree, "table") if element.get("id") == "comparison-table"]
-    cells = [cell.get("data-sort") for cell in elements(table, "td") if cell.get("data-sort")]
+    (table,) = [element for element in find_elements(tree, "table") if element.get("id") == "comparison-table"]
+    cells = [cell.get("data-sort") for cell in find_elements(table, "td") if cell.get("data-sort")]
     assert {str(row[2]) for row in COMPARED} <= set(cells)
 
 
 def test_page_shows_rounded_numbers(tree):
-    for cell in elements(tree, "td"):
-        shown, stored = text_of(cell).replace("\u2212", "-").replace(",", ""), cell.get("data-sort")
+    for cell in find_elements(tree, "td"):
+        shown, stored = read_text(cell).replace("\u2212", "-").replace(",", ""), cell.get("data-sort")
         if stored and re.fullmatch(r"[-+]?\d+\.\d+", shown):
             assert float(shown) == pytest.approx(float(stored), abs=0.5 * 10 ** -len(shown.partition(".")[2]) + 1e-12)
 
 
 def test_figures_have_texts_and_two_widths(tree):
-    drawn = [svg for svg in elements(tree, "svg") if svg.get("role") == "img"]
+    drawn = [svg for svg in find_elements(tree, "svg") if svg.get("role") == "img"]
     assert len(drawn) == 8
     assert all(len(svg.get("aria-label")) > 40 for svg in drawn)
     assert [svg.get("class") for svg in drawn].count("narrow") == 4
     assert [
-        svg for svg in elements(tree, "svg") if svg.get("role") != "img" and svg.get("aria-hidden") != "true"
+        svg for svg in find_elements(tree, "svg") if svg.get("role") != "img" and svg.get("aria-hidden") != "true"
     ] == []
 
 
 def test_figures_use_colours_of_the_style_sheet(tree):
-    for svg in elements(tree, "svg"):
+    for svg in find_elements(tree, "svg"):
         for part in svg.iter():
             assert "#" not in part.get("style", ""), part.get("style")
 
 
 def test_segments_with_few_queries_are_marked(tree):
-    (table,) = [element for element in elements(tree, "table") if element.get("id") == "segment-table"]
-    few = [row for row in elements(table, "tr") if row.get("data-small") is not None]
+    (table,) = [element for element in find_elements(tree, "table") if element.get("id") == "segment-table"]
+    few = [row for row in find_elements(table, "tr") if row.get("data-small") is not None]
     assert len(few) == 2
-    assert all("few" in text_of(row) for row in few)
+    assert all("few" in read_text(row) for row in few)
 
 
 def test_page_shows_a_single_run_as_one_number():
-    page = Report(build_contents(metric_rows(runs=["old"]))).html
+    page = Report(build_contents(build_metric_rows(runs=["old"]))).html
     assert re.search(r'<p class="value" data-value="0.4305">0.4305<span class="interval">\[0.4266, 0.4344\]', page)
     assert "no clear change from 29 January 2026" in page
 
 
 def test_page_of_a_night_without_queries():
-    rows = [metric_row("", NIGHTS[0], None, None, n_queries=0)]
+    rows = [build_metric_row("", NIGHTS[0], None, None, n_queries=0)]
     report = Report(build_contents(rows, gates=["ndcg@10>=0.1"]))
     assert "has no query in the mean" in report.html
     assert "Gate ndcg@10&gt;=0.1 is not met" in report.html
@@ -196,17 +196,19 @@ def test_page_of_a_night_without_queries():
 
 def test_repr_html_shows_the_page_in_a_frame(whole):
     frame = whole._repr_html_()
-    (iframe,) = elements(HTMLParser().parse(frame), "iframe")
+    (iframe,) = find_elements(HTMLParser().parse(frame), "iframe")
     assert iframe.get("srcdoc") == whole.html
     assert iframe.get("sandbox") == "allow-scripts"
 
 
 def test_page_shows_both_lists_of_changed_queries(tree):
-    (section,) = [element for element in elements(tree, "section") if element.get("id") == "queries"]
-    pairs = [element for element in elements(section, "details") if element.get("class") == "pair"]
+    (section,) = [element for element in find_elements(tree, "section") if element.get("id") == "queries"]
+    pairs = [element for element in find_elements(section, "details") if element.get("class") == "pair"]
     assert [pair.get("open") is not None for pair in pairs] == [True, False, True]  # the first of each kind
-    first, second = elements(pairs[0], "ol")
-    shown = [[" ".join(text_of(row).split()) for row in elements(ranking, "li")] for ranking in (first, second)]
+    first, second = find_elements(pairs[0], "ol")
+    shown = [
+        [" ".join(read_text(row).split()) for row in find_elements(ranking, "li")] for ranking in (first, second)
+    ]
     assert shown[0] == [
         "1 item a relevance 3",
         "2 item b relevance 1",
@@ -221,8 +223,8 @@ def test_page_shows_both_lists_of_changed_queries(tree):
     ]
     for ranking in (first, second):
         (title,) = [part for part in tree.iter() if part.get("id") == ranking.get("aria-labelledby")]
-        assert text_of(title).strip()
-    assert "No list for this query." in text_of(pairs[2])
+        assert read_text(title).strip()
+    assert "No list for this query." in read_text(pairs[2])
 
 
 def test_page_does_not_call_a_segment_without_values_new():

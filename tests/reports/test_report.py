@@ -14,11 +14,11 @@ from support.reports import (
     NIGHTS,
     SUMMARY,
     build_full_contents,
-    comparison_table,
-    metric_row,
-    metric_rows,
-    metrics_table,
-    query_table,
+    build_metric_row,
+    build_metric_rows,
+    create_comparison_table,
+    create_metrics_table,
+    create_query_table,
 )
 
 from ndcg_spark import compare, evaluate, report
@@ -38,7 +38,7 @@ GATES = ["ndcg@10>=0.43", "dcg@10>1"]
 
 @pytest.fixture(scope="module")
 def metrics(spark):
-    return metrics_table(spark)
+    return create_metrics_table(spark)
 
 
 def test_report_reads_all_tables(spark, metrics):
@@ -56,7 +56,7 @@ def test_report_reads_all_tables(spark, metrics):
         "night date, run string, segment_by string, segment string, metric string, k int, status string, z double, "
         "limit double",
     )
-    tables = {"per_query": query_table(spark), "comparison": comparison_table(spark), "flags": flags}
+    tables = {"per_query": create_query_table(spark), "comparison": create_comparison_table(spark), "flags": flags}
     contents = report(metrics, **tables, summary=SUMMARY, gates=GATES).contents
     expected = Flags(
         nights={(NIGHTS[2], "new"): "low, \u22127.1 spreads from the usual value, limit 4.5"},
@@ -89,10 +89,10 @@ def test_report_reads_flags_of_flag_changes(spark):
     """39 nights alternate between .400 and .402, then .300, with an error of .001: far below."""
     nights = [NIGHTS[2] - timedelta(days=back) for back in range(40)]
     rows = [
-        metric_row("", night, 0.3 if back == 0 else 0.4 + 0.002 * (back % 2), 0.001)
+        build_metric_row("", night, 0.3 if back == 0 else 0.4 + 0.002 * (back % 2), 0.001)
         for back, night in enumerate(nights)
     ]
-    metrics = metrics_table(spark, rows)
+    metrics = create_metrics_table(spark, rows)
     contents = report(metrics, flags=judge_nights(metrics, FlagSettings())).contents
     assert contents.results[0].flag.startswith("low, \u2212")
     assert [point.flag for point in contents.trend.nights[""]][:-1] == [None] * 39
@@ -100,7 +100,7 @@ def test_report_reads_flags_of_flag_changes(spark):
 
 def test_report_treats_missing_columns_as_unknown(spark, metrics):
     lacking = ("n_rejected", "n_lost_queries", "n_unjudged_items")
-    rows = metrics_table(spark, [metric_row("", NIGHTS[0], 0.5, 0.1)]).drop(*lacking)
+    rows = create_metrics_table(spark, [build_metric_row("", NIGHTS[0], 0.5, 0.1)]).drop(*lacking)
     accounting = report(rows).contents.accounting
     assert dict(accounting.rows) == {"evaluated": 50_000, "left out by a stated rule": 10}
     assert accounting.n_unjudged_items is None
@@ -108,7 +108,7 @@ def test_report_treats_missing_columns_as_unknown(spark, metrics):
 
 
 def test_report_lists_losses_against_a_baseline(spark, metrics):
-    contents = report(metrics, per_query=query_table(spark), baseline="old").contents
+    contents = report(metrics, per_query=create_query_table(spark), baseline="old").contents
     (lost,) = contents.queries.losses
     assert (lost.run, lost.query, lost.before, lost.value) == ("new", "query 7 · DE", 7 / 19, 0.0)
     assert contents.queries.losses_against == "old"
@@ -119,7 +119,7 @@ def test_distributions_of_values_outside_0_to_1(spark):
     values = [-0.5, 0.2, 1.5, None, 1.0]
     rows = [("", f"q{at}", 10, value, 10.0 * at, NIGHTS[2], "shop") for at, value in enumerate(values)]
     schema = "run string, q string, k int, ndcg double, dcg double, run_date date, dataset string"
-    queries, metrics = spark.createDataFrame(rows, schema), metrics_table(spark, metric_rows(runs=[""]))
+    queries, metrics = spark.createDataFrame(rows, schema), create_metrics_table(spark, build_metric_rows(runs=[""]))
     (distribution,) = report(metrics, per_query=queries).contents.queries.distributions
     assert (distribution.n_below, distribution.n_above, distribution.n_undefined, sum(distribution.counts)) == (
         1,
@@ -162,7 +162,7 @@ PERIODS = {
 
 
 def test_report_shows_comparisons_of_the_period_of_the_night(spark, metrics):
-    compared = comparison_table(spark).drop("run_date")
+    compared = create_comparison_table(spark).drop("run_date")
     others = [("rolling_7", "2026-01-24", "2026-01-30"), ("week", "2026-01-19", "2026-01-25")]
 
     def rolled(*chosen):
@@ -241,7 +241,7 @@ TEXTS = [
 def test_report_shows_query_texts_beside_queries_and_lists(spark, metrics):
     """The first of two texts in order is shown; a query without a row, or with a null text, has none."""
     texts = spark.createDataFrame(TEXTS, "query string, country string, words string")
-    tables = {"per_query": query_table(spark), "query_texts": texts, "query_text_col": "words"}
+    tables = {"per_query": create_query_table(spark), "query_texts": texts, "query_text_col": "words"}
     contents = report(metrics, **tables, baseline="old").contents
     assert [(row.query, row.text) for row in contents.queries.losses] == [("query 7 · DE", "red shoes")]
     shown = {row.query: row.text for row in contents.queries.lowest}
@@ -259,7 +259,7 @@ def test_report_shows_query_texts_beside_queries_and_lists(spark, metrics):
 
 def test_report_states_its_limits(spark, metrics):
     few = ReportLimits(runs=1, nights=2, segments=3, queries=1, comparisons=2)
-    tables = {"per_query": query_table(spark), "comparison": comparison_table(spark)}
+    tables = {"per_query": create_query_table(spark), "comparison": create_comparison_table(spark)}
     contents = report(metrics, **tables, runs=["new"], limits=few).contents
     shown = (contents.segments.rows, contents.trend.nights["new"], contents.queries.lowest, contents.differences.rows)
     assert [len(rows) for rows in shown] == [3, 2, 1, 2]
@@ -274,7 +274,7 @@ def test_report_states_its_limits(spark, metrics):
 
 
 def test_report_refuses_names_that_the_tables_do_not_have(spark, metrics, monkeypatch):
-    queries, compared = query_table(spark), comparison_table(spark)
+    queries, compared = create_query_table(spark), create_comparison_table(spark)
     two = metrics.unionByName(metrics.withColumn("dataset", F.lit("web")))
     lacking = {
         name: [{key: row[key] for key in row if key != name} for row in CHANGED] for name in ("baseline", "list")

@@ -14,11 +14,11 @@ from support.reports import (
     HOSTILE,
     NIGHTS,
     SEGMENTS,
-    address,
-    browser_or_skip,
     build_contents,
     build_full_contents,
-    metric_row,
+    build_metric_row,
+    get_url,
+    open_browser_or_skip,
 )
 
 from ndcg_spark.reports.assembly import Report
@@ -34,7 +34,7 @@ SCREENS = {
 
 @pytest.fixture(scope="module")
 def browser():
-    with browser_or_skip() as chromium:
+    with open_browser_or_skip() as chromium:
         yield chromium
 
 
@@ -60,7 +60,7 @@ def opened(browser, file, request):
     page.on("console", lambda message: page.messages.append(message.text))
     page.on("pageerror", lambda error: page.messages.append(str(error)))
     page.on("request", lambda request: page.urls.append(request.url))
-    page.goto(address(file))
+    page.goto(get_url(file))
     yield page
     context.close()
 
@@ -163,15 +163,15 @@ def test_segments_are_filtered(opened):
 
 
 def test_long_tables_show_their_first_rows(browser, tmp_path):
-    rows = [metric_row("", NIGHTS[0], 0.5, 0.01)]
+    rows = [build_metric_row("", NIGHTS[0], 0.5, 0.01)]
     rows += [
-        metric_row("", NIGHTS[0], 0.5, 0.01, segment_by="city", segment=f"city {at:02}", n_queries=1000 - at)
+        build_metric_row("", NIGHTS[0], 0.5, 0.01, segment_by="city", segment=f"city {at:02}", n_queries=1000 - at)
         for at in range(40)
     ]
     path = tmp_path / "long.html"
     path.write_text(Report(build_contents(rows)).html, encoding="utf-8")
     page = browser.new_page()
-    page.goto(address(path))
+    page.goto(get_url(path))
     assert len(column(page, 0)) == 25
     page.emulate_media(media="print")
     assert len(column(page, 0)) == 40
@@ -184,7 +184,7 @@ def test_long_tables_show_their_first_rows(browser, tmp_path):
 def test_tables_are_complete_without_script(browser, file):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(address(file))
+    page.goto(get_url(file))
     assert page.locator("#segment-table tbody tr:visible").count() == 2 * len(SEGMENTS)
     assert not page.locator("form").first.is_visible()
     context.close()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from support.main_job import assert_refused, command, done, files_below, write_table
-from support.reports import SUMMARY, comparison_table, metrics_table, query_table
+from support.reports import SUMMARY, create_comparison_table, create_metrics_table, create_query_table
 
 ROWS = {
     "query_id": ["a", "a", "b", "b"],
@@ -22,9 +22,9 @@ ROWS = {
 def folder(spark, tmp_path_factory):
     """Tables of three nights."""
     place = tmp_path_factory.mktemp("report")
-    metrics_table(spark).write.parquet(str(place / "metrics"))
-    query_table(spark).write.parquet(str(place / "per_query"))
-    comparison_table(spark).write.parquet(str(place / "comparison"))
+    create_metrics_table(spark).write.parquet(str(place / "metrics"))
+    create_query_table(spark).write.parquet(str(place / "per_query"))
+    create_comparison_table(spark).write.parquet(str(place / "comparison"))
     (place / "summary.json").write_text("a line of a log\n" + json.dumps(SUMMARY), encoding="utf-8")
     return place
 

@@ -18,7 +18,7 @@ from support.reports import (
     build_contents,
     build_differences,
     build_full_contents,
-    metric_row,
+    build_metric_row,
 )
 
 from ndcg_spark.errors import InvalidParameterError
@@ -94,8 +94,8 @@ def test_headline_and_warnings_of_a_missed_gate(whole):
     ],
 )  # fmt: skip
 def test_headline_describes_the_change(value, error, back, other, expected):
-    earlier = metric_row("", NIGHTS[2] - timedelta(days=back), value, error, **other)
-    headline = write_headline(build_contents([metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]))
+    earlier = build_metric_row("", NIGHTS[2] - timedelta(days=back), value, error, **other)
+    headline = write_headline(build_contents([build_metric_row("", NIGHTS[2], 0.4305, 0.002), earlier]))
     assert headline.endswith(expected), headline
 
 
@@ -105,9 +105,9 @@ def test_headline_is_the_worst_news():
     for night, values in ((NIGHTS[0], (0.4, 0.8)), (NIGHTS[1], (0.4, 0.384))):
         for run, value in zip("ab", values, strict=True):
             fell = 0.416 if (run, night) == ("b", NIGHTS[1]) else 0.0
-            rows.append(metric_row(run, night, value, 0.002))
+            rows.append(build_metric_row(run, night, value, 0.002))
             for segment, by in (("US", -fell), ("DE", fell)):
-                rows.append(metric_row(run, night, value + by, 0.003, segment_by="country", segment=segment,
+                rows.append(build_metric_row(run, night, value + by, 0.003, segment_by="country", segment=segment,
                                        n_queries=500, weight_sum=500.0))  # fmt: skip
     fell = "fell by 0.4160 to 0.3840 since the night before: country=US fell from 0.8000 to \u22120.0320"
     contents = build_contents(rows)
@@ -139,7 +139,7 @@ def test_notices_name_recovered_series(whole):
 def headline_of_nights(*nights, apart=1, **options):
     """Headline of one ranker; `nights` change its row of tonight, then its rows of the nights before."""
     rows = [
-        metric_row("", NIGHTS[2] - timedelta(days=back * apart), **{"value": 0.4, "error": 0.01, **changed})
+        build_metric_row("", NIGHTS[2] - timedelta(days=back * apart), **{"value": 0.4, "error": 0.01, **changed})
         for back, changed in enumerate(nights)
     ]
     return write_headline(build_contents(rows, **options))
@@ -194,12 +194,14 @@ def test_headline_reports_a_newest_night_that_is_too_old():
 
 def test_find_worse_segments_corrects_for_the_number_of_segments():
     """Errors of .02 give differences an error of .0283. For 100 segments of 400 queries the limit is 3.51 errors."""
-    rows = [metric_row("", night, 0.4, 0.01) for night in NIGHTS[1:]]
+    rows = [build_metric_row("", night, 0.4, 0.01) for night in NIGHTS[1:]]
     for night in NIGHTS[1:]:
         for at in range(100):
             fell = {0: 0.0985, 1: 0.105, 2: 0.2}.get(at, 0.0) if night == NIGHTS[2] else 0.0
             n = 4 if at == 2 else 400
-            rows.append(metric_row("", night, 0.4 - fell, 0.02, segment_by="city", segment=f"s{at}", n_queries=n))
+            rows.append(
+                build_metric_row("", night, 0.4 - fell, 0.02, segment_by="city", segment=f"s{at}", n_queries=n)
+            )
     contents = build_contents(rows)
     assert [row.mean.segment for row in find_worse_segments(contents)] == ["s1"]
     assert write_headline(contents).startswith(
@@ -269,11 +271,11 @@ def test_accounting_adds_up(whole):
 
 def test_accounting_of_a_metric_table_without_the_json():
     """Tables of older versions lack the counts; the page then does not show 0."""
-    accounting = build_contents([metric_row("", NIGHTS[0], 0.5, 0.1)]).accounting
+    accounting = build_contents([build_metric_row("", NIGHTS[0], 0.5, 0.1)]).accounting
     parts = {"evaluated": 50_000, "rejected as bad": 40, "left out by a stated rule": 10}
     assert (dict(accounting.rows), accounting.n_read) == (parts, None)
     assert dict(accounting.queries)["whose rows were all rejected"] == 3
-    old = build_contents([metric_row("", NIGHTS[0], 0.5, 0.1, n_rejected=None, n_lost_queries=None)]).accounting
+    old = build_contents([build_metric_row("", NIGHTS[0], 0.5, 0.1, n_rejected=None, n_lost_queries=None)]).accounting
     assert dict(old.rows) == {"evaluated": 50_000, "left out by a stated rule": 10}
     assert "whose rows were all rejected" not in dict(old.queries)
 
@@ -288,7 +290,7 @@ def test_accounting_of_a_metric_table_without_the_json():
     ],
 )
 def test_describe_unjudged(runs, changed, expected):
-    rows = [metric_row(run, NIGHTS[0], 0.5, 0.1, **changed) for run in runs]
+    rows = [build_metric_row(run, NIGHTS[0], 0.5, 0.1, **changed) for run in runs]
     contents = build_contents(rows, chosen=("ndcg", changed.get("k", 10)))
     assert describe_unjudged(contents.accounting) == expected
     if runs == "ab":
@@ -299,13 +301,13 @@ def test_provenance_describes_conventions_without_functions_of_users(whole):
     (provenance,) = whole.provenance
     assert ("Gain of an item", "the relevance itself") in provenance.words
     (provenance,) = build_contents(
-        [metric_row("", NIGHTS[0], 0.5, 0.1, convention="default;gain=my.module.gain")]
+        [build_metric_row("", NIGHTS[0], 0.5, 0.1, convention="default;gain=my.module.gain")]
     ).provenance
     assert (provenance.convention, provenance.words) == ("default;gain=my.module.gain", ())
 
 
 def test_long_names_are_shortened_in_headline_and_title():
-    rows = [metric_row(run, NIGHTS[2], 0.4, 0.002) for run in ("r" * 3000, "s")]
+    rows = [build_metric_row(run, NIGHTS[2], 0.4, 0.002) for run in ("r" * 3000, "s")]
     assert len(write_headline(build_contents(rows))) < 200
     assert len(choose_title(None, "d" * 3000, ["r" * 3000, "s"])) < 100
     assert len(choose_title(None, "d" * 3000, ["r" * 3000])) < 150
@@ -397,8 +399,8 @@ def test_figures_cut_intervals_at_the_range_of_the_metric():
     rows = []
     for night in NIGHTS[1:]:
         for run, value in (("high", 0.95), ("low", 0.03)):
-            rows += [metric_row(run, night, value, 0.05, k=k) for k in (5, 10)]
-            rows.append(metric_row(run, night, 12.0, 9.0, metric="dcg"))
+            rows += [build_metric_row(run, night, value, 0.05, k=k) for k in (5, 10)]
+            rows.append(build_metric_row(run, night, 12.0, 9.0, metric="dcg"))
     report = Report(build_contents(rows))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -26,7 +26,7 @@ from ndcg_spark.reports.sentences import write_headline
 from support.comparing import example_1
 from support.error_kinds import KINDS, met
 from support.main_job import mean_ndcg
-from support.reports import comparison_table, metrics_table, query_table
+from support.reports import create_comparison_table, create_metrics_table, create_query_table
 
 LONG = "query_id string, item_id string, score double, relevance double"
 GOOD = [("q", f"i{n}", -float(n), rel) for n, rel in enumerate((3.0, 2.0, 3.0, 0.0, 1.0, 2.0))]
@@ -94,7 +94,9 @@ def by_path(folder: Path, good: DataFrame) -> list[Any]:
 
 def reported(spark: SparkSession) -> list[Any]:
     """What a report says of literal tables."""
-    found = report(metrics_table(spark), per_query=query_table(spark), comparison=comparison_table(spark)).contents
+    found = report(
+        create_metrics_table(spark), per_query=create_query_table(spark), comparison=create_comparison_table(spark)
+    ).contents
     (lost,) = found.queries.losses
     counts = [sum(one.counts) for one in found.queries.distributions]
     return [write_headline(found), len(found.segments.rows), counts, lost.query, len(found.differences.rows)]

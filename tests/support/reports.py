@@ -71,7 +71,7 @@ METRICS_DDL = ", ".join(
 )
 
 
-def metric_row(
+def build_metric_row(
     run: str, night: date | None, value: float | None, error: float | None, **columns: Any
 ) -> tuple[Any, ...]:
     """A row of the metric table."""
@@ -90,24 +90,26 @@ def metric_row(
     return tuple(row[name] for name in METRIC_COLUMNS)
 
 
-def metric_rows(nights: Sequence[date] = NIGHTS, runs: Sequence[str] = ("old", "new")) -> list[tuple[Any, ...]]:
+def build_metric_rows(nights: Sequence[date] = NIGHTS, runs: Sequence[str] = ("old", "new")) -> list[tuple[Any, ...]]:
     """Three nights of two runs at three cutoffs, with segments."""
     rows = []
     for run in runs:
         for night in nights:
             value, error = VALUES.get((run, night), (0.4, 0.002))
-            rows += [metric_row(run, night, value - 0.01 * (10 - k), error, k=k) for k in CUTOFFS]
-            rows.append(metric_row(run, night, 12.5, 0.1, metric="dcg"))
+            rows += [build_metric_row(run, night, value - 0.01 * (10 - k), error, k=k) for k in CUTOFFS]
+            rows.append(build_metric_row(run, night, 12.5, 0.1, metric="dcg"))
             for (by, segment), (n, offset) in SEGMENTS.items():
                 rows.append(
-                    metric_row(run, night, value + offset, 0.3 / n**0.5, segment_by=by, segment=segment, n_queries=n)
+                    build_metric_row(
+                        run, night, value + offset, 0.3 / n**0.5, segment_by=by, segment=segment, n_queries=n
+                    )
                 )
     return rows
 
 
-def metrics_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]] | None = None) -> DataFrame:
+def create_metrics_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]] | None = None) -> DataFrame:
     """Create a metric table from rows; by default those of `metric_rows`."""
-    return spark.createDataFrame(metric_rows() if rows is None else rows, METRICS_DDL)
+    return spark.createDataFrame(build_metric_rows() if rows is None else rows, METRICS_DDL)
 
 
 QUERIES_DDL = (
@@ -116,7 +118,7 @@ QUERIES_DDL = (
 )
 
 
-def query_rows() -> list[tuple[Any, ...]]:
+def build_query_rows() -> list[tuple[Any, ...]]:
     """Twenty queries of two runs on two nights; query 3 is hostile, and query 7 of `new` falls to 0 at the end."""
     return [
         (run, HOSTILE if at == 3 else f"query {at}", "DE", 10, 1.0, 2.0,
@@ -125,8 +127,8 @@ def query_rows() -> list[tuple[Any, ...]]:
     ]  # fmt: skip
 
 
-def query_table(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame(query_rows(), QUERIES_DDL)
+def create_query_table(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(build_query_rows(), QUERIES_DDL)
 
 
 COMPARED = [
@@ -152,11 +154,11 @@ COMPARISON_ROWS = [
 """Rows with nulls, and with fewer columns than jobs write."""
 
 
-def comparison_table(spark: SparkSession) -> DataFrame:
+def create_comparison_table(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(COMPARISON_ROWS, COMPARISON_DDL)
 
 
-def _changed_row(
+def _build_changed_row(
     change: str, place: int, query: str, before: float, value: float, lists: tuple[str, str]
 ) -> dict[str, Any]:
     graded = {"a": 3.0, "b": 1.0, "c": 0.0, "d": None, "e": 2.0}
@@ -171,9 +173,9 @@ def _changed_row(
 
 
 CHANGED = [
-    _changed_row("lost", 1, "query 7", 0.9, 0.4, ("abce", "cdab")),
-    _changed_row("lost", 2, HOSTILE, 0.5, 0.25, ("aeb", "bae")),
-    _changed_row("gained", 1, "query 2", 0.0, 1.0, ("", "aeb")),
+    _build_changed_row("lost", 1, "query 7", 0.9, 0.4, ("abce", "cdab")),
+    _build_changed_row("lost", 2, HOSTILE, 0.5, 0.25, ("aeb", "bae")),
+    _build_changed_row("gained", 1, "query 2", 0.0, 1.0, ("", "aeb")),
 ]
 """Rows of `changed_queries`."""
 SUMMARY = {
@@ -199,7 +201,9 @@ def build_contents(
 ) -> Contents:
     """Build contents from rows of the metric table by loops; `gates` and `summary` are as in `report`."""
     known = {"flagged": None, "note": None, "computed_at": "2026-02-01 03:04 UTC"}
-    table = [dict(zip(METRIC_COLUMNS, row, strict=True)) | known for row in (metric_rows() if rows is None else rows)]
+    table = [
+        dict(zip(METRIC_COLUMNS, row, strict=True)) | known for row in (build_metric_rows() if rows is None else rows)
+    ]
     night = max(row["run_date"] for row in table)
     overall = [row for row in table if not row["segment_by"]]
     tonight = [row for row in overall if row["run_date"] == night]
@@ -270,7 +274,7 @@ def build_queries(runs: Sequence[str] = ("old", "new")) -> Queries:
     distributions: list[Distribution] = []
     lowest: list[QueryRow] = []
     for run in runs:
-        rows = [row for row in query_rows() if row[0] == run and row[11] == NIGHTS[-1]]
+        rows = [row for row in build_query_rows() if row[0] == run and row[11] == NIGHTS[-1]]
         values = sorted(row[6] for row in rows)
         places = [divmod(quarter * (len(values) - 1), 4) for quarter in (1, 2, 3)]
         counts = [sum(int(value * 20) == at or (value == 1 and at == 19) for value in values) for at in range(20)]
@@ -301,7 +305,7 @@ def build_full_contents(**sections: Any) -> Contents:
 
 
 @contextmanager
-def browser_or_skip() -> Iterator[Browser]:
+def open_browser_or_skip() -> Iterator[Browser]:
     """Start headless Chromium; skip the test if it is not installed."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     from scripts.checks import screenshots
@@ -317,6 +321,6 @@ def browser_or_skip() -> Iterator[Browser]:
             browser.close()
 
 
-def address(page: Path) -> str:
+def get_url(page: Path) -> str:
     """Return the URL of a file."""
     return page.resolve().as_uri()
