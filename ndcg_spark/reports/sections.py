@@ -63,28 +63,28 @@ class Flags(Section):
     def read(cls, frame: DataFrame | None, scope: Scope) -> Flags:
         if frame is None:
             return cls()
-        of_runs = F.col("run").isNull() | scope.matches_runs()
-        flags = select_flags(frame).where(scope.matches_metric() & scope.matches_dataset() & of_runs)
-        is_flag, of_all = F.col("status").isin(night_flags.LOW, night_flags.HIGH), F.col("segment_by") == ""
-        tonight = F.col("night").eqNullSafe(scope.night)
-        newest = flags.where(is_flag & of_all).orderBy(F.desc("night"), "run")
+        is_shown_run = F.col("run").isNull() | scope.matches_runs()
+        flags = select_flags(frame).where(scope.matches_metric() & scope.matches_dataset() & is_shown_run)
+        is_flag, is_overall = F.col("status").isin(night_flags.LOW, night_flags.HIGH), F.col("segment_by") == ""
+        is_tonight = F.col("night").eqNullSafe(scope.night)
+        newest = flags.where(is_flag & is_overall).orderBy(F.desc("night"), "run")
         nights = collect_rows(newest.limit(scope.limits.nights * len(scope.runs)))
-        of_segment = is_flag & ~of_all
+        is_segment_flag = is_flag & ~is_overall
         (counts,) = flags.agg(
-            F.count_if(of_segment & tonight).alias("now"),
-            F.count_if(of_segment & (F.col("night") < scope.night)).alias("before"),
-            F.count_if(tonight).alias("judged"),
-            F.count_if(tonight & (F.col("status") == night_flags.RECOVERED)).alias("recovered"),
+            F.count_if(is_segment_flag & is_tonight).alias("now"),
+            F.count_if(is_segment_flag & (F.col("night") < scope.night)).alias("before"),
+            F.count_if(is_tonight).alias("judged"),
+            F.count_if(is_tonight & (F.col("status") == night_flags.RECOVERED)).alias("recovered"),
             F.max(F.when(F.col("night") <= scope.night, F.col("night"))).alias("last"),
-            F.max(F.when(tonight, F.col("source_computed_at"))).alias("source"),
+            F.max(F.when(is_tonight, F.col("source_computed_at"))).alias("source"),
         ).collect()
-        recovered = flags.where(tonight & (F.col("status") == night_flags.RECOVERED))
+        recovered = flags.where(is_tonight & (F.col("status") == night_flags.RECOVERED))
         recovered = recovered.orderBy("run", "segment_by", "segment").limit(10)
         order = (F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
-        farthest = flags.where(of_segment & tonight).orderBy(*order).limit(scope.limits.segments)
+        farthest = flags.where(is_segment_flag & is_tonight).orderBy(*order).limit(scope.limits.segments)
         farthest_of_night = F.max_by(F.struct("segment_by", "segment", "metric", "status", "z", "limit", "weekday"),
                                      F.coalesce(F.abs("z"), F.lit(0.0))).alias("farthest")  # fmt: skip
-        earlier = flags.where(of_segment & (F.col("night") < scope.night) & F.col("run").isNotNull())
+        earlier = flags.where(is_segment_flag & (F.col("night") < scope.night) & F.col("run").isNotNull())
         by_night = earlier.groupBy("night", "run").agg(F.count("*").alias("n"), farthest_of_night)
         newest_segments = by_night.orderBy(F.desc("night"), "run").limit(scope.limits.nights * len(scope.runs))
         night = format_day(scope.run_date)
@@ -114,8 +114,8 @@ class Flags(Section):
 
     def find(self, row: Row) -> str | None:
         """Find the flag of a run on a night, in the table of flags or in the metric table."""
-        of_run, of_all = ((row["run_date"], run) for run in (clean_text(row["run"]), None))
-        flag = self.nights.get(of_run, self.nights.get(of_all))
+        run_key, all_runs_key = ((row["run_date"], run) for run in (clean_text(row["run"]), None))
+        flag = self.nights.get(run_key, self.nights.get(all_runs_key))
         return _describe_flag(row) if flag is None and row.get("flagged") else flag
 
 
