@@ -65,7 +65,7 @@ def test_tests_that_a_file_names_are_there(path):
 
 
 REASONS = {
-    "tables": (("evaluation/tasks/valid_rows.py",), r'yield "(\w+)"|_check_key\(batch, \w+, "(\w+)"\)'),
+    "tables": (("evaluation/tasks/valid_rows.py",), r'yield "(\w+)"|_check_key\([^"]+, "(\w+)"\)'),
     "judgments": (("core/bad_rows.py", "judgments/frames.py"), r'\("(\w+_(?:\w+))", (?:~|named|has_relevance|F\.)'),
     "position_bias": (
         ("clicks/frames.py",),
