@@ -38,11 +38,11 @@ class MetricRows:
     Parameters
     ----------
     dataset
-        Data set to select.
+        Data set whose rows to select.
     metrics
         Metrics to select, as ndcg@10, or ndcg for every cutoff.
     config_hash
-        Configuration to select.
+        Configuration whose rows to select.
     """
 
     WITHOUT: ClassVar[tuple[str, ...]] = ()

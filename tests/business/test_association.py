@@ -28,16 +28,16 @@ CTR = np.array([500, 505, 498, 502, 497, 503, 495, 480, 478, 485, 481, 476, 479,
 
 def test_pearson_with_fishers_interval():
     # scipy 1.17: pearsonr(NDCG, CTR), and .confidence_interval(0.95)
-    found = pearson(NDCG, CTR, confidence=0.95)
-    assert found == (14, approx(-0.927374429422), approx(-0.977150882351), approx(-0.781162900986))
+    actual = pearson(NDCG, CTR, confidence=0.95)
+    assert actual == (14, approx(-0.927374429422), approx(-0.977150882351), approx(-0.781162900986))
 
 
 def test_spearman_with_midranks():
     # scipy 1.17: spearmanr(NDCG, CTR); the interval by hand from doi:10.1007/BF02294183
     r = -0.752228958158
     half = 1.959963984540 * math.sqrt((1 + r * r / 2) / 11)
-    found = spearman(NDCG, CTR, confidence=0.95)
-    assert found == (14, approx(r), approx(math.tanh(math.atanh(r) - half)), approx(math.tanh(math.atanh(r) + half)))
+    actual = spearman(NDCG, CTR, confidence=0.95)
+    assert actual == (14, approx(r), approx(math.tanh(math.atanh(r) - half)), approx(math.tanh(math.atanh(r) + half)))
 
 
 def test_nightly_changes():
@@ -122,11 +122,11 @@ def test_no_interval(x, y, expected):
     [(NDCG, 0.0275, 15.198684153571), (CTR, -0.039428571429, -11.144505372604)],
 )
 def test_change_between_two_weeks(values, change, ratio):
-    found = compare_windows(values[:7], values[7:])
-    assert (found.change, found.change / found.error) == (approx(change), pytest.approx(ratio, abs=1e-10))
+    actual = compare_windows(values[:7], values[7:])
+    assert (actual.change, actual.change / actual.error) == (approx(change), pytest.approx(ratio, abs=1e-10))
     # scipy: Welch's statistic of the two weeks
     welch = stats.ttest_ind(values[7:], values[:7], equal_var=False).statistic
-    assert found.change / found.error == pytest.approx(welch, abs=1e-10)
+    assert actual.change / actual.error == pytest.approx(welch, abs=1e-10)
 
 
 def test_change_from_a_mean_of_zero():
@@ -152,5 +152,5 @@ def test_change_of_a_negative_mean_is_relative_to_its_size():
 )
 def test_directions(change, error, directions):
     one = WindowChange(change, error)
-    found = {"up": one.is_up(0.01, 2.447), "down": one.is_down(0.01, 2.447), "flat": one.is_flat(0.02, 2.447)}
-    assert " ".join(name for name, is_so in found.items() if is_so) == directions
+    actual = {"up": one.is_up(0.01, 2.447), "down": one.is_down(0.01, 2.447), "flat": one.is_flat(0.02, 2.447)}
+    assert " ".join(name for name, is_so in actual.items() if is_so) == directions

@@ -24,25 +24,25 @@ def linked(metrics, clicks, settings=None):
         for name in COUNTS:
             night[name] += row[name]
     for row in metrics:
-        its = series.setdefault(tuple(row[name] for name in SERIES), [])
-        its.append({"day": (row["run_date"] - EPOCH).days, "rules": None,
+        group = series.setdefault(tuple(row[name] for name in SERIES), [])
+        group.append({"day": (row["run_date"] - EPOCH).days, "rules": None,
                     **{name: row[name] for name in ("value", "config_hash")}})  # fmt: skip
     batch = []
     for key, nights in series.items():
         known = dict(zip(SERIES, key, strict=True))
-        its = counts.get((known["segment_by"], known["segment"], *([known["run"]] if has_run else [])), {})
-        shown = [{"day": (night - EPOCH).days, **one} for night, one in its.items()]
+        group = counts.get((known["segment_by"], known["segment"], *([known["run"]] if has_run else [])), {})
+        shown = [{"day": (night - EPOCH).days, **one} for night, one in group.items()]
         batch.append({**known, "nights": nights, "clicks": shown or None})
-    (found,) = link_rates(iter([pa.RecordBatch.from_pylist(batch)]), settings or LinkSettings())
-    rows = {(row["run"], row["segment"], row["metric"], row["rate"]): row for row in found.to_pylist()}
-    assert len(rows) == found.num_rows
+    (actual,) = link_rates(iter([pa.RecordBatch.from_pylist(batch)]), settings or LinkSettings())
+    rows = {(row["run"], row["segment"], row["metric"], row["rate"]): row for row in actual.to_pylist()}
+    assert len(rows) == actual.num_rows
     return rows
 
 
 def test_two_weeks_of_a_shop():
     """Values: scipy 1.17 (pearsonr, spearmanr, Welch), numpy 2.4 (changes), the definition (lag)."""
-    found = linked(metric_rows(NDCG), click_rows(CLICKS))
-    row = found["", "", "ndcg", "ctr"]
+    actual = linked(metric_rows(NDCG), click_rows(CLICKS))
+    row = actual["", "", "ndcg", "ctr"]
     assert (row["n_nights"], row["first_night"], row["last_night"]) == (14, night(0), night(13))
     assert [row[f"pearson{end}"] for end in ("", "_low", "_high")] == [
         approx(-0.927374429422),
@@ -53,7 +53,7 @@ def test_two_weeks_of_a_shop():
     assert (row["n_changes"], row["change_pearson"]) == (13, approx(-0.386965537777))
     # scipy 1.17: spearmanr(diff(metric in thousandths), diff(clicks of 10,000 impressions)), in whole numbers
     assert row["change_spearman"] == approx(-0.070947755940)
-    lags = {one["lag"]: one for one in row["lags"]}
+    lags = {cell["lag"]: cell for cell in row["lags"]}
     assert sorted(lags) == list(range(-7, 8))
     assert (lags[1]["n"], lags[1]["pearson"]) == (13, approx(-0.808195117423))
     assert lags[0]["pearson"] == row["pearson"]
@@ -63,16 +63,16 @@ def test_two_weeks_of_a_shop():
     windows = [row[name] for name in ("before_from", "before_to", "window_from", "window_to")]
     assert windows == [night(0), night(6), night(7), night(13)]
     assert (row["alarm"], row["note"]) == ("metric_up_ctr_down", None)
-    assert found["", "", "ndcg", "cvr"]["alarm"] is None
+    assert actual["", "", "ndcg", "cvr"]["alarm"] is None
 
 
 def test_the_second_alarm():
     """NDCG stands still, conversions rise by a tenth."""
     bought = [20, 21, 20, 19, 20, 20, 20, 22, 22, 23, 22, 22, 21, 22]
     flat = [0.400, 0.401, 0.399, 0.400, 0.400, 0.401, 0.399] * 2
-    found = linked(metric_rows(flat), click_rows([500] * 14, bought))
-    assert found["", "", "ndcg", "cvr"]["alarm"] == "metric_flat_cvr_up"
-    constant = found["", "", "ndcg", "ctr"]
+    actual = linked(metric_rows(flat), click_rows([500] * 14, bought))
+    assert actual["", "", "ndcg", "cvr"]["alarm"] == "metric_flat_cvr_up"
+    constant = actual["", "", "ndcg", "ctr"]
     assert (constant["alarm"], constant["pearson"], constant["rate_change"]) == (None, None, 0.0)
     strict = linked(metric_rows(flat), click_rows([500] * 14, bought), LinkSettings(max_flat=0.001))
     assert strict["", "", "ndcg", "cvr"]["alarm"] is None
@@ -92,21 +92,21 @@ def test_segments_runs_and_metrics_are_apart():
         *metric_rows(NDCG, segment_by="country", segment="FR"),
     ]
     clicks = [*click_rows(CLICKS), *click_rows(CLICKS, **german), *click_rows(CLICKS[::-1], **unknown)]
-    found = linked(metrics, clicks)
+    actual = linked(metrics, clicks)
     up, down = approx(-0.927374429422), approx(np.corrcoef(NDCG, CLICKS[::-1])[0, 1])
-    assert found["", "", "ndcg", "ctr"]["pearson"] == found["", "", "p", "ctr"]["pearson"] == up
-    assert found["b", "", "ndcg", "ctr"]["pearson"] == down
-    assert found["", "DE", "ndcg", "ctr"]["pearson"] == up
-    assert found["", None, "ndcg", "ctr"]["pearson"] == down
-    alone = found["", "FR", "ndcg", "ctr"]
+    assert actual["", "", "ndcg", "ctr"]["pearson"] == actual["", "", "p", "ctr"]["pearson"] == up
+    assert actual["b", "", "ndcg", "ctr"]["pearson"] == down
+    assert actual["", "DE", "ndcg", "ctr"]["pearson"] == up
+    assert actual["", None, "ndcg", "ctr"]["pearson"] == down
+    alone = actual["", "FR", "ndcg", "ctr"]
     assert (alone["n_nights"], alone["n_no_clicks"], alone["note"]) == (0, 14, "not_enough_nights")
 
 
 def test_clicks_of_a_run_are_not_those_of_another():
     metrics = [*metric_rows(NDCG, run="a"), *metric_rows(NDCG, run="b")]
-    found = linked(metrics, [*click_rows(CLICKS, run="a"), *click_rows(CLICKS[::-1], run="b")])
-    assert found["a", "", "ndcg", "ctr"]["pearson"] == approx(-0.927374429422)
-    assert found["b", "", "ndcg", "ctr"]["pearson"] != found["a", "", "ndcg", "ctr"]["pearson"]
+    actual = linked(metrics, [*click_rows(CLICKS, run="a"), *click_rows(CLICKS[::-1], run="b")])
+    assert actual["a", "", "ndcg", "ctr"]["pearson"] == approx(-0.927374429422)
+    assert actual["b", "", "ndcg", "ctr"]["pearson"] != actual["a", "", "ndcg", "ctr"]["pearson"]
 
 
 def test_nights_left_out_are_counted():
@@ -118,16 +118,16 @@ def test_nights_left_out_are_counted():
     clicks[2]["clicks"] = 0
     del clicks[3]
     clicks += click_rows([500], run_date=night(20))
-    found = linked(metrics, clicks)
+    actual = linked(metrics, clicks)
     counted = ("n_nights", "n_few_impressions", "n_zero", "n_no_clicks", "n_no_value", "n_no_metric")
-    assert [found["", "", "ndcg", "ctr"][name] for name in counted] == [11, 1, 0, 1, 1, 1]
-    assert [found["", "", "ndcg", "cvr"][name] for name in counted] == [10, 1, 1, 1, 1, 1]
-    assert found["", "", "ndcg", "ctr"]["note"] == "not_enough_nights"
+    assert [actual["", "", "ndcg", "ctr"][name] for name in counted] == [11, 1, 0, 1, 1, 1]
+    assert [actual["", "", "ndcg", "cvr"][name] for name in counted] == [10, 1, 1, 1, 1, 1]
+    assert actual["", "", "ndcg", "ctr"]["note"] == "not_enough_nights"
     # Nights 0, 2, 5, ..., 13: the changes between consecutive nights are those from 5 to 13.
-    assert found["", "", "ndcg", "ctr"]["n_changes"] == 8
+    assert actual["", "", "ndcg", "ctr"]["n_changes"] == 8
     kept = [0, 2, *range(5, 14)]
     expected = np.corrcoef(np.array(NDCG)[kept], np.array([500, 0, 0, *CLICKS[3:]])[kept])[0, 1]
-    assert found["", "", "ndcg", "ctr"]["pearson"] == approx(expected)
+    assert actual["", "", "ndcg", "ctr"]["pearson"] == approx(expected)
     generous = linked(metrics, clicks, LinkSettings(min_impressions=0))
     assert generous["", "", "ndcg", "ctr"]["n_nights"] == 12
 
@@ -161,8 +161,8 @@ def assert_spark_links_the_same(spark, metrics, clicks, columns=CLICK_COLUMNS):
         spark.createDataFrame(rows, kind).repartition(5)
         for rows, kind in zip(mixed, (METRIC_COLUMNS, columns), strict=True)
     ]
-    found = [row.asDict(recursive=True) for row in business_link(*frames).collect()]
-    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    actual = [row.asDict(recursive=True) for row in business_link(*frames).collect()]
+    assert sorted(map(repr, actual)) == sorted(map(repr, expected))
 
 
 def test_spark_links_the_same(spark):
@@ -183,9 +183,9 @@ def test_nights_of_the_period_count_and_sums_exceed_an_int(spark):
     rows = click_rows([n * times for n in (9, *CLICKS, -9)], 4 * times, 10_000 * times)
     clicks = spark.createDataFrame(rows + rows, CLICK_COLUMNS.replace("bigint", "int"))
     settings = LinkSettings(start=night(1), as_of=night(14))
-    found = link_metric(metrics, clicks, settings).where("rate = 'ctr'").first()
-    assert (found["n_nights"], found["pearson"]) == (14, approx(-0.927374429422))
-    assert found["alarm"] == "metric_up_ctr_down"
+    actual = link_metric(metrics, clicks, settings).where("rate = 'ctr'").first()
+    assert (actual["n_nights"], actual["pearson"]) == (14, approx(-0.927374429422))
+    assert actual["alarm"] == "metric_up_ctr_down"
 
 
 def test_bad_tables_are_refused(spark):
@@ -201,7 +201,7 @@ def test_bad_tables_are_refused(spark):
     ]:  # fmt: skip
         frames = spark.createDataFrame(rows, METRIC_COLUMNS), spark.createDataFrame(counts, CLICK_COLUMNS)
         said = refusal(business_link(*frames))
-        assert [one for one in named if one not in said] == [], said
+        assert [name for name in named if name not in said] == [], said
     misspelt = spark.createDataFrame(clicks, CLICK_COLUMNS).withColumnRenamed("clicks", "click")
     with pytest.raises(MissingColumnError, match=r"'clicks'.*Did you mean 'click'"):
         business_link(spark.createDataFrame(metrics, METRIC_COLUMNS), misspelt)

@@ -25,12 +25,16 @@ def batches(rows_per_batch):
     cells = simulation().cells()
     columns = (cells.position + 1, cells.shown.astype(int), cells.clicked.astype(int))
     rows = [[] for _ in cells.pairs]
-    for pattern, *cell in zip(cells.pattern.tolist(), *(its.tolist() for its in columns), strict=True):
+    for pattern, *cell in zip(cells.pattern.tolist(), *(group.tolist() for group in columns), strict=True):
         rows[pattern].append(tuple(cell))
     for begin in range(0, len(rows), rows_per_batch):
-        its = rows[begin : begin + rows_per_batch]
-        hashes = [hash_of(tuple(one)) for one in its]
-        arrays = [pa.array(its, pa.list_(CELL)), pa.array([1] * len(its), pa.int64()), pa.array(hashes, pa.int64())]
+        group = rows[begin : begin + rows_per_batch]
+        hashes = [hash_of(tuple(element)) for element in group]
+        arrays = [
+            pa.array(group, pa.list_(CELL)),
+            pa.array([1] * len(group), pa.int64()),
+            pa.array(hashes, pa.int64()),
+        ]
         yield pa.RecordBatch.from_arrays(arrays, names=["cells", "pairs", "hash"])
 
 
@@ -58,14 +62,14 @@ def test_a_sample_is_fitted_where_there_are_too_many_counts():
     assert fitted(limit=700, of=list(batches(20))[::-1]) == sample
     for method in ("pairs", "randomized"):
         assert fitted(method, limit=700) == fitted(method)
-    counts = [[(one["n_impressions"], one["n_clicks"]) for one in its["positions"]] for its in (whole, sample)]
+    counts = [[(row["n_impressions"], row["n_clicks"]) for row in group["positions"]] for group in (whole, sample)]
     assert counts[0] == counts[1]
-    near = [one["ratio"] for one in sample["positions"]]
-    assert near == pytest.approx([one["ratio"] for one in whole["positions"]], rel=0.2)
-    assert near != [one["ratio"] for one in whole["positions"]]
+    near = [row["ratio"] for row in sample["positions"]]
+    assert near == pytest.approx([row["ratio"] for row in whole["positions"]], rel=0.2)
+    assert near != [row["ratio"] for row in whole["positions"]]
     one = fitted(limit=5)
     assert one["n_fitted"] <= 1
-    assert sum(its["n_impressions"] for its in one["positions"]) == 60000
+    assert sum(group["n_impressions"] for group in one["positions"]) == 60000
 
 
 def test_frequent_patterns_are_in_every_sample_and_rare_ones_stand_for_others():
@@ -80,7 +84,7 @@ def test_frequent_patterns_are_in_every_sample_and_rare_ones_stand_for_others():
     sizes = [sum(n % 2**64 < 2 ** (64 - level) for n in numbers[:-1].tolist()) for level in range(8)]
     assert row["n_fitted"] == 1 + next(n for n in sizes if 2 * n + 2 <= 2048)  # of the highest level that fits
     # The frequent pattern alone has as many clicks at the second position as at the first.
-    assert [one["ratio"] for one in row["positions"]] == pytest.approx([1, 1], abs=0.01)
+    assert [cell["ratio"] for cell in row["positions"]] == pytest.approx([1, 1], abs=0.01)
 
 
 def positions(method, *patterns):
@@ -88,7 +92,7 @@ def positions(method, *patterns):
     cells, one = pa.array(patterns, pa.list_(CELL)), pa.array([1] * len(patterns), pa.int64())
     numbers = pa.array([hash_of(pattern) for pattern in patterns], pa.int64())
     row = fitted(method, of=[pa.RecordBatch.from_arrays([cells, one, numbers], names=["cells", "pairs", "hash"])])
-    return {one["position"]: (one["propensity"], one["reason"]) for one in row["positions"]}, row["positions"]
+    return {cell["position"]: (cell["propensity"], cell["reason"]) for cell in row["positions"]}, row["positions"]
 
 
 @pytest.mark.parametrize(
@@ -100,17 +104,17 @@ def positions(method, *patterns):
     ],
 )
 def test_positions_without_propensity_and_above_one(method, second, third):
-    found, rows = positions(method, [(1, 10, 2), (2, 10, 4), (4, 10, 0)], [(3, 10, 5)])
-    assert found == {1: (1, None), 2: second, 3: third, 4: (None, "no_clicks")}
+    actual, rows = positions(method, [(1, 10, 2), (2, 10, 4), (4, 10, 0)], [(3, 10, 5)])
+    assert actual == {1: (1, None), 2: second, 3: third, 4: (None, "no_clicks")}
     if method == "pairs":
-        assert [one["ratio"] for one in rows if one["position"] == 2] == [2.0]
+        assert [row["ratio"] for row in rows if row["position"] == 2] == [2.0]
 
 
 @pytest.mark.parametrize("method", ["pbm", "pairs", "randomized"])
 @pytest.mark.parametrize(("first", "clicks", "reason"), [(2, 5, "first_not_shown"), (1, 0, "first_not_clicked")])
 def test_a_log_without_its_first_position(method, first, clicks, reason):
-    found, _ = positions(method, [(first, 10, clicks), (3, 10, 5)])
-    assert found == dict.fromkeys((first, 3), (None, reason))
+    actual, _ = positions(method, [(first, 10, clicks), (3, 10, 5)])
+    assert actual == dict.fromkeys((first, 3), (None, reason))
 
 
 def test_no_pattern_is_no_position():

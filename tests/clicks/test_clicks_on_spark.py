@@ -50,7 +50,7 @@ def fit(log, **options):
 
 
 def propensities_of(row):
-    return {one["position"]: one["propensity"] for one in row["positions"]}
+    return {cell["position"]: cell["propensity"] for cell in row["positions"]}
 
 
 # ----------------------------------------------------------------------------------------------------- estimates
@@ -69,7 +69,7 @@ OF_ACTIONS_ALONE = WeightSettings(propensity_of="action")
 def test_propensities_of_positions_have_no_snips(spark):
     """Half of the impressions would be clicked if they were examined: A = 4 over 8 impressions, and B = 12."""
     seen = [(1, 1.0, click) for click in (1.0, 1.0, 0.0, 0.0)] + [(2, 0.5, click) for click in (1.0, 0.0, 0.0, 0.0)]
-    rows = [(f"q{at}", "a", *its) for at, its in enumerate(seen)]
+    rows = [(f"q{at}", "a", *group) for at, group in enumerate(seen)]
     frame = spark.createDataFrame(rows, "query_id string, item_id string, position int, p double, click double")
     by_column = ImpressionColumns(propensity="p")
     table = spark.createDataFrame([(1.0, 1.0), (2.0, 0.5)], TABLE)
@@ -78,13 +78,13 @@ def test_propensities_of_positions_have_no_snips(spark):
         (WeightSettings(power=1), None),
         (WeightSettings(), table),
     ):
-        (found,) = estimate_impressions(frame, settings, given).collect()
-        assert found["ips"] == 0.5
-        assert [found[name] for name in found.asDict() if name.startswith("snips")] == [
+        (actual,) = estimate_impressions(frame, settings, given).collect()
+        assert actual["ips"] == 0.5
+        assert [actual[name] for name in actual.asDict() if name.startswith("snips")] == [
             *[None] * 4,
             "propensities_of_positions",
         ]
-        assert found["propensity_of"] == "position"
+        assert actual["propensity_of"] == "position"
     for settings, given in ((WeightSettings(power=1, propensity_of="action"), None), (OF_ACTIONS_ALONE, table)):
         with pytest.raises(InvalidParameterError, match=r"propensity_of='action' needs a propensity column"):
             estimate_impressions(frame, settings, given)
@@ -102,9 +102,11 @@ def test_estimates_of_both_kinds_merge(spark):
         "again": merge_estimates(merge_estimates(actions.union(positions)).union(actions)),
         "positions": merge_estimates(positions.union(positions)),
     }
-    together = reduce(DataFrame.union, (its.select(F.lit(name).alias("name"), "*") for name, its in merged.items()))
-    found = {row["name"]: (row["propensity_of"], row["snips_reason"], row["snips"]) for row in together.collect()}
-    assert found == {
+    together = reduce(
+        DataFrame.union, (group.select(F.lit(name).alias("name"), "*") for name, group in merged.items())
+    )
+    actual = {row["name"]: (row["propensity_of"], row["snips_reason"], row["snips"]) for row in together.collect()}
+    assert actual == {
         "actions": ("action", None, pytest.approx(8 / 9, **NEAR)),
         "both": ("mixed", "propensities_of_both_kinds", None),
         "again": ("mixed", "propensities_of_both_kinds", None),
@@ -126,21 +128,21 @@ def test_the_worked_estimates_by_run_and_segment(spark):
     assert {(row["run"], row["segment_by"], row["segment"]): (row["n_queries"], row["ips"]) for row in rows} == {
         (run, *group): value for run in ("a", "b") for group, value in of_groups.items()
     }
-    found = next(row for row in rows if (row["run"], row["segment_by"]) == ("b", ""))
-    assert (found["n_queries"], found["n_impressions"]) == (4, 4)
-    assert found["n_eff"] == pytest.approx(3.270270270270, **NEAR)
-    assert (found["propensity_of"], found["snips_reason"]) == ("action", None)
+    actual = next(row for row in rows if (row["run"], row["segment_by"]) == ("b", ""))
+    assert (actual["n_queries"], actual["n_impressions"]) == (4, 4)
+    assert actual["n_eff"] == pytest.approx(3.270270270270, **NEAR)
+    assert (actual["propensity_of"], actual["snips_reason"]) == ("action", None)
     for name, (value, error) in {"ips": (2.25, 1.030776406404), "snips": (0.818181818182, 0.176480632265)}.items():
-        assert (found[name], found[f"{name}_std_error"]) == pytest.approx((value, error), **NEAR)
-        assert found[f"{name}_ci_high"] == pytest.approx(value + T_3 * error, abs=1e-11)
+        assert (actual[name], actual[f"{name}_std_error"]) == pytest.approx((value, error), **NEAR)
+        assert actual[f"{name}_ci_high"] == pytest.approx(value + T_3 * error, abs=1e-11)
 
 
 def test_a_query_is_one_observation_whatever_its_segments(spark):
     """Both impressions of q: A = 2 + 1, in one segment each."""
     rows = [("q", "a", 1.0, 0.5, "DE"), ("q", "b", 1.0, 1.0, "FR")]
     settings = WeightSettings(columns=BY_PROPENSITY, segment_sets=(("country",),))
-    found = estimate_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
-    values = {row["segment"]: (row["n_queries"], row["n_impressions"], row["ips"]) for row in found}
+    actual = estimate_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
+    values = {row["segment"]: (row["n_queries"], row["n_impressions"], row["ips"]) for row in actual}
     assert values == {"": (1, 2, 3.0), "DE": (1, 1, 2.0), "FR": (1, 1, 1.0)}
 
 
@@ -164,16 +166,16 @@ def test_the_worked_labels(spark):
     run = spark.createDataFrame(
         [("q", "a", 3.0), ("q", "b", 2.0), ("q", "c", 1.0)], "query_id string, item_id string, score double"
     )
-    (found,) = evaluate(run, judgments=judgments, k=3, convention="linear").per_query.collect()
-    assert (found["dcg"], found["idcg"]) == pytest.approx((3.0, 3.261859507143), **NEAR)
+    (actual,) = evaluate(run, judgments=judgments, k=3, convention="linear").per_query.collect()
+    assert (actual["dcg"], actual["idcg"]) == pytest.approx((3.0, 3.261859507143), **NEAR)
 
 
 def test_what_a_judgment_says(spark):
     """Weights 1, 4 (of 10) and 2: relevance (1 * 1 + 4 * 1 + 2 * 0) / 3."""
     rows = [("q", "a", 1.0, 1.0, ""), ("q", "a", 1.0, 0.1, ""), ("q", "a", 0.0, 0.5, "")]
     settings = WeightSettings(columns=BY_PROPENSITY, clip=4)
-    (found,) = judge_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
-    assert found.asDict() == {
+    (actual,) = judge_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
+    assert actual.asDict() == {
         **{"query_id": "q", "item_id": "a", "relevance": 5 / 3, "rule": "ips", "uncorrected": 2 / 3},
         **{"n_impressions": 3, "n_clipped": 1, "weight_sum": 7.0, "largest_weight": 4.0},
     }
@@ -183,9 +185,9 @@ def test_gains_may_be_negative_and_sums_are_exact(spark):
     """0.1 ten times and -1: left to right the sum of doubles is -1.1e-16."""
     rows = [("q", "a", 0.1, 1.0, "")] * 10 + [("q", "a", -1.0, 1.0, "")]
     settings = WeightSettings(columns=BY_PROPENSITY)
-    (found,) = judge_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
-    assert found["relevance"] == pytest.approx(math.fsum([0.1] * 10 + [-1.0]) / 11, rel=1e-3, abs=0)
-    assert found["relevance"] > 0
+    (actual,) = judge_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
+    assert actual["relevance"] == pytest.approx(math.fsum([0.1] * 10 + [-1.0]) / 11, rel=1e-3, abs=0)
+    assert actual["relevance"] > 0
 
 
 # ---------------------------------------------------------------------------------------------------- simulation
@@ -193,11 +195,11 @@ def test_gains_may_be_negative_and_sums_are_exact(spark):
 
 def test_propensities_of_the_simulation(log):
     """By EM as SciPy's L-BFGS finds them, to 1e-6; of shuffled traffic; of pairs as ultr-bias-toolkit 0.0.5."""
-    found = fit(log)
-    assert (found["converged"], found["n_iterations"], len(found["log_likelihood"])) == (True, 569, 570)
-    assert sum(one["n_impressions"] for one in found["positions"]) == 60000
-    assert sum(one["n_clicks"] for one in found["positions"]) == 13174
-    by_em = propensities_of(found)
+    actual = fit(log)
+    assert (actual["converged"], actual["n_iterations"], len(actual["log_likelihood"])) == (True, 569, 570)
+    assert sum(row["n_impressions"] for row in actual["positions"]) == 60000
+    assert sum(row["n_clicks"] for row in actual["positions"]) == 13174
+    by_em = propensities_of(actual)
     assert [by_em[k] for k in (1, 2, 5)] == pytest.approx([1, 0.494810392287, 0.179822679039], abs=1e-3)
     of_pairs = propensities_of(fit(log, method="pairs"))
     assert [of_pairs[k] for k in (1, 2, 5)] == pytest.approx([1, 0.477104599911, 0.194416208472], **NEAR)
@@ -288,8 +290,8 @@ def bad_row(at, change):
 
 def reasons_of(rows, settings, given=None):
     """Reason and key of each bad row, sorted."""
-    found = read_weighted_impressions(rows, settings, given)
-    checked = check_impressions(found, settings.columns, originals=False).where("reason is not null").collect()
+    actual = read_weighted_impressions(rows, settings, given)
+    checked = check_impressions(actual, settings.columns, originals=False).where("reason is not null").collect()
     return sorted((row["reason"], row["key"]) for row in checked)
 
 

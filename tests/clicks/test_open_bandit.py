@@ -25,10 +25,10 @@ SETTINGS = WeightSettings(
 
 
 def sample(policy: str) -> Path:
-    found = importlib.util.find_spec("obp")
-    if found is None or not found.submodule_search_locations:
+    actual = importlib.util.find_spec("obp")
+    if actual is None or not actual.submodule_search_locations:
         pytest.skip("no Open Bandit sample: pip install --no-deps obp==0.4.1 (with its dependencies it needs torch)")
-    path = Path(found.submodule_search_locations[0]) / "dataset" / "obd" / policy / "all" / "all.csv"
+    path = Path(actual.submodule_search_locations[0]) / "dataset" / "obd" / policy / "all" / "all.csv"
     if not path.is_file():
         pytest.skip(f"this obp has no sample at {path}")
     return path
@@ -59,21 +59,23 @@ def test_estimates_of_obp_bring_two_policies_together(logs):
         "bts": (0.18877116134768054, 0.002333713893161734, 340.3783411325946),
         "random": (0.304, 0.0038, 10000.0),
     }
-    found = {policy: estimate_impressions(log, SETTINGS).collect()[0] for policy, log in logs.items()}
+    actual = {policy: estimate_impressions(log, SETTINGS).collect()[0] for policy, log in logs.items()}
     for policy, values in expected.items():
-        row = found[policy]
+        row = actual[policy]
         assert (row["n_queries"], row["n_impressions"]) == (10000, 10000)
         assert (row["ips"], row["snips"], row["n_eff"]) == pytest.approx(values, **NEAR)
-    assert found["bts"]["snips_ci_low"] < found["random"]["snips"] < found["bts"]["snips_ci_high"]
-    assert found["random"]["ips"] / N_ITEMS == pytest.approx(38 / 10000, **NEAR)
+    assert actual["bts"]["snips_ci_low"] < actual["random"]["snips"] < actual["bts"]["snips_ci_high"]
+    assert actual["random"]["ips"] / N_ITEMS == pytest.approx(38 / 10000, **NEAR)
 
 
 def test_positions_of_random_traffic(logs):
     """Counted in the file: 13 clicks of 3,322, 14 of 3,412, 11 of 3,266."""
     columns = ImpressionColumns(query=("row",))
     (row,) = fit_impressions(logs["random"], PropensitySettings(method="randomized", columns=columns)).collect()
-    found = [(one["position"], one["n_clicks"], one["n_impressions"], one["reason"]) for one in row["positions"]]
-    assert found == [(1, 13, 3322, None), (2, 14, 3412, "above_1"), (3, 11, 3266, None)]
+    actual = [
+        (cell["position"], cell["n_clicks"], cell["n_impressions"], cell["reason"]) for cell in row["positions"]
+    ]
+    assert actual == [(1, 13, 3322, None), (2, 14, 3412, "above_1"), (3, 11, 3266, None)]
     assert row["positions"][2]["propensity"] == pytest.approx((11 / 3266) / (13 / 3322), **NEAR)
 
 
@@ -85,6 +87,6 @@ def test_labels_of_the_items(logs, spark):
     for row in logs["bts"].collect():
         sums.setdefault(row["item_id"], []).append(row["click"] * min(1 / row["propensity_score"], 200))
     assert {row["item_id"]: row["relevance"] for row in labels} == {
-        item: pytest.approx(sum(its) / len(its), abs=1e-12) for item, its in sums.items()
+        item: pytest.approx(sum(group) / len(group), abs=1e-12) for item, group in sums.items()
     }
     assert len(labels) == N_ITEMS

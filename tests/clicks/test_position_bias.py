@@ -43,12 +43,12 @@ def state_of(reward, weight, squared):
 def test_the_worked_values(clip, ips, snips, n_eff):
     """SNIPS as obp 0.4.1 gives it, the rest by definition."""
     w, r = np.minimum([1.0, 2, 5, 10], clip or math.inf), np.array([1.0, 0, 1, 1])
-    found = compute_estimates(state_of(w * r, w, w * w), 4)
-    assert found.ips[:2] == pytest.approx(ips, **NEAR)
-    assert found.snips[:2] == pytest.approx(snips, **NEAR)
-    assert found.n_eff == pytest.approx(n_eff, **NEAR)
-    for one in (found.ips, found.snips):  # Student's t with 3 degrees of freedom: 3.182446305284
-        assert one.ci_high - one.value == pytest.approx(3.182446305284 * one.std_error, abs=1e-11)
+    actual = compute_estimates(state_of(w * r, w, w * w), 4)
+    assert actual.ips[:2] == pytest.approx(ips, **NEAR)
+    assert actual.snips[:2] == pytest.approx(snips, **NEAR)
+    assert actual.n_eff == pytest.approx(n_eff, **NEAR)
+    for element in (actual.ips, actual.snips):  # Student's t with 3 degrees of freedom: 3.182446305284
+        assert element.ci_high - element.value == pytest.approx(3.182446305284 * element.std_error, abs=1e-11)
 
 
 @pytest.mark.parametrize("n_queries", [2, 30])
@@ -57,16 +57,16 @@ def test_the_interval_of_ips_is_that_of_a_t_test(n_queries):
     reward = np.random.default_rng(n_queries).exponential(size=n_queries)
     one = np.ones(n_queries)
     expected = stats.ttest_1samp(reward, 0).confidence_interval(0.9)
-    found = compute_estimates(state_of(reward, one, one), n_queries, confidence=0.9).ips
-    assert (found.ci_low, found.ci_high) == pytest.approx((expected.low, expected.high), **NEAR)
+    actual = compute_estimates(state_of(reward, one, one), n_queries, confidence=0.9).ips
+    assert (actual.ci_low, actual.ci_high) == pytest.approx((expected.low, expected.high), **NEAR)
 
 
 def test_nothing_has_no_estimate():
     zero = np.zeros(MOMENTS.size, dtype=np.int64)
     assert compute_estimates(zero, 0) == ((None,) * 4, (None,) * 4, None)
     one = np.ones(1)
-    found = compute_estimates(state_of(one, one, one), 1)
-    assert found.ips == found.snips == (1.0, None, None, None)
+    actual = compute_estimates(state_of(one, one, one), 1)
+    assert actual.ips == actual.snips == (1.0, None, None, None)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -111,8 +111,8 @@ def test_the_fitted_propensities(fitted):
 
 @pytest.mark.parametrize(("tolerance", "steps"), [(1e-6, 569), (1e-9, 2696)])
 def test_the_steps_it_takes(tolerance, steps):
-    found = fit(simulation().cells(), tolerance=tolerance, max_iter=5000)
-    assert len(found.log_likelihood) - 1 == steps
+    actual = fit(simulation().cells(), tolerance=tolerance, max_iter=5000)
+    assert len(actual.log_likelihood) - 1 == steps
 
 
 def test_the_likelihood_never_falls(fitted):
@@ -122,19 +122,19 @@ def test_the_likelihood_never_falls(fitted):
 
 
 def test_it_says_that_it_has_not_converged():
-    found = fit(simulation().cells(), max_iter=3)
-    assert (found.converged, len(found.log_likelihood)) == (False, 4)
+    actual = fit(simulation().cells(), max_iter=3)
+    assert (actual.converged, len(actual.log_likelihood)) == (False, 4)
 
 
 def test_propensities_of_shuffled_traffic():
-    found = estimate_from_randomized(count_totals(simulation().cells(explored_only=True), N_ITEMS))
-    assert found[[1, 4]] == pytest.approx([0.481260647359, 0.189097103918], **NEAR)
+    actual = estimate_from_randomized(count_totals(simulation().cells(explored_only=True), N_ITEMS))
+    assert actual[[1, 4]] == pytest.approx([0.481260647359, 0.189097103918], **NEAR)
 
 
 def test_propensities_of_items_at_two_positions():
     """ultr-bias-toolkit 0.0.5."""
-    found = estimate_from_pairs(sum_pairs(simulation().cells(), N_ITEMS))
-    assert found[[1, 4]] == pytest.approx([0.477104599911, 0.194416208472], **NEAR)
+    actual = estimate_from_pairs(sum_pairs(simulation().cells(), N_ITEMS))
+    assert actual[[1, 4]] == pytest.approx([0.477104599911, 0.194416208472], **NEAR)
 
 
 def gap(labels):
@@ -171,7 +171,7 @@ def test_naive_labels_are_off_and_weighted_ones_are_not(fitted):
     )
     assert by_em[:3] == pytest.approx([1.437604274189, 1.607836677112, 0.170232402923], abs=1e-9)
     assert naive[4] < truth[2]  # the truth is outside
-    assert all(found[3] < truth[2] < found[4] for found in (weighted, by_em))
+    assert all(actual[3] < truth[2] < actual[4] for actual in (weighted, by_em))
 
 
 # --------------------------------------------------------------------------------------------- what can be told
@@ -187,16 +187,16 @@ def test_a_chain_through_other_positions_links():
     pattern, position, ten = np.array([0, 0, 1, 1, 2]), np.array([2, 3, 0, 3, 1]), np.full(5, 10.0)
     cells = Cells(pattern, position, ten, ten / 2, np.ones(3))
     assert count_totals(cells, 4).linked.tolist() == [True, False, True, True]
-    halves = [count_totals(its, 4) for its in split(cells, np.array([1, 0, 0]))]
-    assert [its.linked.tolist() for its in halves] == [[True, False, False, True], [False] * 4]
+    halves = [count_totals(group, 4) for group in split(cells, np.array([1, 0, 0]))]
+    assert [group.linked.tolist() for group in halves] == [[True, False, False, True], [False] * 4]
     assert add_totals(*halves).linked.tolist() == [True, False, True, True]
 
 
 def test_a_ratio_above_one_is_a_propensity_of_one():
     cells = Cells(np.zeros(2, int), np.array([0, 1]), np.full(2, 10.0), np.array([2.0, 8.0]), np.ones(1))
-    found = fit(cells, max_iter=100)
-    assert found.propensity.tolist() == [1.0, 1.0]
-    assert found.ratio[1] > 1
+    actual = fit(cells, max_iter=100)
+    assert actual.propensity.tolist() == [1.0, 1.0]
+    assert actual.ratio[1] > 1
 
 
 def test_nothing_can_be_told_without_clicks_at_the_first_position():
@@ -208,13 +208,13 @@ def test_nothing_can_be_told_without_clicks_at_the_first_position():
 
 def split(cells, part):
     """Cells of the patterns of part 0 and of part 1, numbered anew."""
-    found = []
+    actual = []
     for which in (0, 1):
         mine = part[cells.pattern] == which
         number = np.cumsum(part == which) - 1
         kept = (number[cells.pattern[mine]], *(column[mine] for column in cells[1:4]), cells.pairs[part == which])
-        found.append(Cells(*kept))
-    return found
+        actual.append(Cells(*kept))
+    return actual
 
 
 @pytest.mark.parametrize("block", [1, 100, 1 << 16])
@@ -225,16 +225,16 @@ def test_two_workers_in_any_order_and_blocks_of_any_size_give_the_same_bits(bloc
     moved = np.argsort(order[cells.pattern], kind="stable")
     turned = Cells(order[cells.pattern][moved], *(column[moved] for column in cells[1:4]), cells.pairs)
     parts = split(turned, (np.arange(len(order)) % 3 == 0).astype(int))
-    totals = add_totals(*(count_totals(its, N_ITEMS, block_cells=block) for its in parts))
-    workers = [Expectation(its, N_ITEMS, int(totals.shown.sum()), block_cells=block) for its in parts]
+    totals = add_totals(*(count_totals(group, N_ITEMS, block_cells=block) for group in parts))
+    workers = [Expectation(group, N_ITEMS, int(totals.shown.sum()), block_cells=block) for group in parts]
 
     def step(examined):
         first, second = (worker.step(examined) for worker in workers)
         return StepSums(first.seen + second.seen, first.log_likelihood + second.log_likelihood)
 
-    found = fit_click_model(totals, step, max_iter=50)
-    assert found.ratio.tolist() == expected.ratio.tolist()
-    assert found.log_likelihood.tolist() == expected.log_likelihood.tolist()
+    actual = fit_click_model(totals, step, max_iter=50)
+    assert actual.ratio.tolist() == expected.ratio.tolist()
+    assert actual.log_likelihood.tolist() == expected.log_likelihood.tolist()
 
 
 def test_equal_pairs_are_one_pattern():

@@ -34,11 +34,11 @@ def log(folder):
 @pytest.fixture(scope="module")
 def rankings(folder):
     """Rankings A and B."""
-    found = []
+    actual = []
     for name, order in (("a", simulation().order_a), ("b", simulation().order_b)):
         rows = [(f"q{q}", f"i{x}", -float(at)) for q, items in enumerate(order) for at, x in enumerate(items)]
-        found.append(write(folder / f"{name}.parquet", rows, ("query_id", "item_id", "score")))
-    return found
+        actual.append(write(folder / f"{name}.parquet", rows, ("query_id", "item_id", "score")))
+    return actual
 
 
 FOUR = [("q1", "a", 1, 1.0, 1.0), ("q2", "a", 2, 0.0, 0.5), ("q3", "a", 5, 1.0, 0.2), ("q4", "a", 9, 1.0, 0.1)]
@@ -62,8 +62,8 @@ def test_from_clicks_to_corrected_dcg_in_three_commands(log, rankings, tmp_path)
     assert len(ended.json["log_likelihood"]) == 570
     assert "log-likelihood after step 500: " in ended.out
     assert "EM: converged after 569 steps" in ended.out
-    found = {row["position"]: row["propensity"] for row in stored_rows(tmp_path / "propensities")}
-    assert found[2] == pytest.approx(0.494810392287, abs=1e-3)
+    actual = {row["position"]: row["propensity"] for row in stored_rows(tmp_path / "propensities")}
+    assert actual[2] == pytest.approx(0.494810392287, abs=1e-3)
     propensities = tmp_path / "propensities" / "run_date=2026-03-01"
     ended = position_bias(
         *("judgments", "--input", log, "--propensities", propensities, "--output", tmp_path / "labels", *NIGHT)

@@ -130,11 +130,11 @@ def test_at_most_three_lines_a_pair(table, tmp_path):
     same = ("--per-query", few, "--baseline", "a", "--metrics", "ndcg,dcg", "--segment-cols", "country", *FAST)
     lines = run(*same).out.splitlines()
     assert len(lines) == 6
-    for run_, its in (("b", lines[:3]), ("c", lines[3:])):
-        assert its[0] == f"ndcg@10: {run_} lacks 1 query, counted as 0."
-        assert its[1].startswith(f"ndcg@10: {run_} ")
-        assert its[2].startswith("Other metrics and segments: ")
-        assert its[2].endswith("; --verbose prints them.")
+    for run_, group in (("b", lines[:3]), ("c", lines[3:])):
+        assert group[0] == f"ndcg@10: {run_} lacks 1 query, counted as 0."
+        assert group[1].startswith(f"ndcg@10: {run_} ")
+        assert group[2].startswith("Other metrics and segments: ")
+        assert group[2].endswith("; --verbose prints them.")
     verbose = run(*same, "--verbose").out.splitlines()
     n_rows = sum(line.startswith("run=") for line in verbose)
     counts = re.compile(r"(\d+) (?:better|worse|unclear|not)")
@@ -147,8 +147,8 @@ def test_a_rerun_replaces_the_slice_of_its_baseline_and_no_other(table, tmp_path
     for baseline in (("--baseline", "a"), ("--baseline", "b"), (), ("--baseline", "a", "--runs", "a,c")):
         ended = run(*same, *baseline)
         assert (ended.code, ended.complaints) == (0, []), ended.err
-    found = sorted((row["slice"].rpartition("-")[0], row["run"], row["baseline"]) for row in stored_rows(out))
-    assert found == [
+    actual = sorted((row["slice"].rpartition("-")[0], row["run"], row["baseline"]) for row in stored_rows(out))
+    assert actual == [
         ("shop.-all-pairs-", "b", "a"),
         ("shop.-all-pairs-", "c", "a"),
         ("shop.-all-pairs-", "c", "b"),
@@ -333,12 +333,12 @@ def test_bad_rows_are_left_out_counted_and_written(request, rankings, tmp_path, 
     named = ("--output", out, "--rejects", rejects, "--on-invalid", "reject")
     ended = command("compare-runs", "--input", both, *same, *named, "--json", "-")
     assert (ended.code, ended.complaints) == (0, []), ended.err
-    found = stored_rows(rejects)
-    assert sorted((row["source"], row["reason"]) for row in found) == [
+    rows = stored_rows(rejects)
+    assert sorted((row["source"], row["reason"]) for row in rows) == [
         *[("input", "infinite_score")] * 2,  # a row of each of the runs
         *[("input", "nan_score")] * 2,
     ]
-    assert {json.loads(row["row"])["query_id"] for row in found} == {"q0"}
+    assert {json.loads(row["row"])["query_id"] for row in rows} == {"q0"}
     assert ended.json["rows"]["rejected_by_reason"] == {"infinite_score": 2, "nan_score": 2}
     good = command("compare-runs", "--input", rankings, *same, "--json", "-")
     assert ended.json["comparison"] == good.json["comparison"]
@@ -393,7 +393,7 @@ def test_refusals_write_nothing(table, tmp_path, options, message):
 def test_a_gate_without_a_cutoff_needs_one_if_there_are_several():
     gate = ComparisonGate.parse("ndcg.ci_low>0")
     row = {"segment_by": "", "metric": "ndcg", "run": "b", "baseline": "a", "ci_low": 0.5, "verdict": "better"}
-    assert [one["met"] for one in gate.results([{**row, "k": 5}])] == [True]
+    assert [result["met"] for result in gate.results([{**row, "k": 5}])] == [True]
     with pytest.raises(InvalidParameterError, match="name the cutoff too, such as ndcg@10"):
         gate.results([{**row, "k": 5}, {**row, "k": 10}])
 
@@ -403,7 +403,7 @@ def test_a_null_meets_no_gate(value):
     gate = ComparisonGate.parse("ap(denominator=k)@10.ci_low > -1")
     row = {"segment_by": "", "metric": str(gate.metric.metric), "k": 10, "verdict": "unclear", "run": "b"}
     row |= {"baseline": "a", "ci_low": value}
-    assert [one["met"] for one in gate.results([row])] == [value is not None]
+    assert [result["met"] for result in gate.results([row])] == [value is not None]
     with pytest.raises(InvalidParameterError, match="this metric or cutoff was not compared"):
         gate.results([{**row, "k": 5}])
 
@@ -445,7 +445,7 @@ def test_explain_names_the_engine_and_writes_nothing(table, rankings, tmp_path):
     ],
 )  # fmt: skip
 def test_what_the_job_leaves_to_spark(table, options, why):
-    ended = run(*[table if one == "T" else one for one in options])
+    ended = run(*[table if option == "T" else option for option in options])
     assert_refused(ended, f"--engine local cannot do this: {why}; --engine spark can.")
 
 

@@ -48,16 +48,16 @@ def test_example_1():
 
 
 def test_example_1_by_segment():
-    found = compared(example_1(), settings_of(**BOTH, segment_sets=(("country",),)))
-    assert [row["segment"] for row in found] == ["", "DE", "FR", "US"]
-    its = by_segment(found)
-    assert (its["US"]["difference"], its["US"]["std_error"]) == (near(0.0225), near(0.039660013448))
-    assert (its["US"]["p_value"], its["US"]["p_sign_flip"]) == (near(0.610173154686), 0.75)
-    assert (its["DE"]["p_sign_flip"], its["DE"]["note"]) == (0.0625, "few_queries")
-    assert (its["FR"]["difference"], its["FR"]["p_value"], its["FR"]["std_error"]) == (near(0.12), None, None)
-    assert (its["US"]["boot_low"], its["US"]["boot_t_low"]) == (None, None)
-    assert found[0]["family_size"] == 3  # FR has no p-value
-    assert found[0]["boot_low"] == near(0.022714646424)  # added up from segments
+    actual = compared(example_1(), settings_of(**BOTH, segment_sets=(("country",),)))
+    assert [row["segment"] for row in actual] == ["", "DE", "FR", "US"]
+    group = by_segment(actual)
+    assert (group["US"]["difference"], group["US"]["std_error"]) == (near(0.0225), near(0.039660013448))
+    assert (group["US"]["p_value"], group["US"]["p_sign_flip"]) == (near(0.610173154686), 0.75)
+    assert (group["DE"]["p_sign_flip"], group["DE"]["note"]) == (0.0625, "few_queries")
+    assert (group["FR"]["difference"], group["FR"]["p_value"], group["FR"]["std_error"]) == (near(0.12), None, None)
+    assert (group["US"]["boot_low"], group["US"]["boot_t_low"]) == (None, None)
+    assert actual[0]["family_size"] == 3  # FR has no p-value
+    assert actual[0]["boot_low"] == near(0.022714646424)  # added up from segments
 
 
 def test_a_segment_set_changes_no_bit_of_the_others():
@@ -148,14 +148,14 @@ def test_nothing_lacks_for_queries_of_one_run_without_a_value(unpaired):
 def test_a_segment_that_one_run_lacks_is_unclear(unpaired):
     """All zeros on one side would be a large difference with a small p-value."""
     rows = [row for row in example_1() if row["country"] != "DE" or row["run"] == 1]
-    found = compared(rows, settings_of(**BOTH, segment_sets=(("country",),), unpaired=unpaired))
-    its = by_segment(found)
-    assert (its["DE"]["verdict"], its["DE"]["note"]) == ("unclear", "one_side_empty,few_queries")
-    assert (its["DE"]["n_only_run"], its["DE"]["n_only_baseline"]) == (7, 0)
-    assert [its["DE"][name] for name in ("p_value", "p_sign_flip", "p_holm", "p_bh")] == [None] * 4
-    assert its["DE"]["difference"] == (near(4.23 / 7) if unpaired == "zero" else None)
-    assert "one_side_empty" not in its["US"]["note"] + found[0]["note"]
-    assert found[0]["family_size"] == 2  # overall and US
+    actual = compared(rows, settings_of(**BOTH, segment_sets=(("country",),), unpaired=unpaired))
+    group = by_segment(actual)
+    assert (group["DE"]["verdict"], group["DE"]["note"]) == ("unclear", "one_side_empty,few_queries")
+    assert (group["DE"]["n_only_run"], group["DE"]["n_only_baseline"]) == (7, 0)
+    assert [group["DE"][name] for name in ("p_value", "p_sign_flip", "p_holm", "p_bh")] == [None] * 4
+    assert group["DE"]["difference"] == (near(4.23 / 7) if unpaired == "zero" else None)
+    assert "one_side_empty" not in group["US"]["note"] + actual[0]["note"]
+    assert actual[0]["family_size"] == 2  # overall and US
 
 
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])
@@ -173,11 +173,11 @@ def test_a_run_without_rows_at_one_cutoff_is_refused():
 
 
 def test_three_runs():
-    found = compared(example_1(with_c=True), settings_of(runs=("a", "b", "c"), baseline=None))
-    assert [(row["run"], row["baseline"]) for row in found] == [("b", "a"), ("c", "a"), ("c", "b")]
-    assert [row["p_value"] for row in found] == [near(0.019159835596), near(0.017505305127), near(0.054386395576)]
-    assert [row["p_holm"] for row in found] == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
-    assert found[2]["difference"] == near(-0.040833333333)
+    actual = compared(example_1(with_c=True), settings_of(runs=("a", "b", "c"), baseline=None))
+    assert [(row["run"], row["baseline"]) for row in actual] == [("b", "a"), ("c", "a"), ("c", "b")]
+    assert [row["p_value"] for row in actual] == [near(0.019159835596), near(0.017505305127), near(0.054386395576)]
+    assert [row["p_holm"] for row in actual] == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
+    assert actual[2]["difference"] == near(-0.040833333333)
     against_b = compared(example_1(with_c=True), settings_of(runs=("a", "b", "c"), baseline="b"))
     assert [(row["run"], row["family_size"]) for row in against_b] == [("a", 2), ("c", 2)]
 
@@ -186,8 +186,8 @@ def test_example_2():
     keys, x, y = example_2()
     rows = [
         {"query": key, "run": run, "value": v}
-        for run, its in ((0, x), (1, y))
-        for key, v in zip(keys, its, strict=True)
+        for run, group in ((0, x), (1, y))
+        for key, v in zip(keys, group, strict=True)
     ]
     (row,) = compared(rows, settings_of(**BOTH), rows_per_batch=64)
     assert (row["difference"], row["std_error"]) == (near(0.006758690341), near(0.003050929414))
@@ -206,8 +206,8 @@ def test_order_and_partitions_change_no_bit(changes):
     weights, users = rng.random(500), [f"u{n}" for n in rng.integers(0, 60, 500)]
     rows = [
         {"query": key, "run": run, "value": v, "weight": w, "w": w, "user": user, "country": "x" if w > 0.5 else None}
-        for run, its in ((0, x), (1, y))
-        for key, v, w, user in zip(keys, its, weights, users, strict=True)
+        for run, group in ((0, x), (1, y))
+        for key, v, w, user in zip(keys, group, weights, users, strict=True)
     ]
     rows = [{**row, "k": k} for row in rows for k in (None, 5)]
     settings = settings_of(**{**BOTH, "flips": 500, "segment_sets": (("country",),), **changes})
@@ -326,8 +326,8 @@ def test_what_a_missing_query_cannot_know_is_taken_from_the_other_run():
 def test_a_query_that_both_runs_miss_is_in_the_segment_that_one_of_them_knows(named_by, cluster):
     missed = {"query": "q13", "value": 0.0, "missing": True, "user": None}
     rows = [{**missed, "run": run, "country": "FR" if run == named_by else None} for run in (0, 1)]
-    found = compared(example_1() + rows, settings_of(segment_sets=(("country",),), cluster=cluster))
-    assert {row["segment"]: row["n_queries"] for row in found} == {"": 13, "DE": 7, "US": 4, "FR": 2}
+    actual = compared(example_1() + rows, settings_of(segment_sets=(("country",),), cluster=cluster))
+    assert {row["segment"]: row["n_queries"] for row in actual} == {"": 13, "DE": 7, "US": 4, "FR": 2}
 
 
 def test_queries_whose_hashes_collide_are_told_apart():

@@ -241,11 +241,11 @@ def test_what_it_shows(capsys):
     assert people["segment"].tolist() == ["overall", "country=DE", "country=FR", "country=US"]
     assert people["missing"].tolist() == [0, 0, 0, 0]
     for row in people.to_dict("records"):
-        its = rows[row["segment"].removeprefix("country=").replace("overall", "")]
+        group = rows[row["segment"].removeprefix("country=").replace("overall", "")]
         named = {"difference": "difference", "verdict": "verdict", "n": "n_queries"}
-        assert all(row[name] == its[column] for name, column in named.items())
+        assert all(row[name] == group[column] for name, column in named.items())
         for name, column in (("p", "p_holm"), ("ci_low", "ci_low")):
-            assert (its[column] is None and math.isnan(row[name])) or row[name] == its[column]
+            assert (group[column] is None and math.isnan(row[name])) or row[name] == group[column]
     assert result._repr_html_().count("<tr") == 5
 
 

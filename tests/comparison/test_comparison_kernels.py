@@ -69,8 +69,8 @@ def plain_weights(h: int, seed: int, n: int) -> list[int]:
 @pytest.mark.parametrize("seed", [0, 1, 2**63, 2**64 - 1])
 def test_weights_and_signs_equal_the_definition(seed):
     h = key_hashes(["a", "b", ""])
-    assert kernels.poisson_weights(h, seed, 131).tolist() == [plain_weights(int(one), seed, 131) for one in h]
-    bits = [[w >> b & 1 for w in plain_words(int(one), seed, 2, 3) for b in range(64)][:131] for one in h]
+    assert kernels.poisson_weights(h, seed, 131).tolist() == [plain_weights(int(element), seed, 131) for element in h]
+    bits = [[w >> b & 1 for w in plain_words(int(element), seed, 2, 3) for b in range(64)][:131] for element in h]
     assert kernels.sign_bits(h, seed, 131).tolist() == bits
 
 
@@ -98,13 +98,13 @@ def test_sums_of_replicates_are_exact_at_their_bounds():
 
 
 def test_example_1():
-    found = estimate(X, Y)
-    assert (found.baseline_value, found.value) == (near(0.54), near(0.611666666667))
-    assert (found.difference, found.std_error) == (near(0.071666666667), near(0.026135814663))
-    assert (found.t, found.p_value, found.df) == (near(2.742086580873), near(0.019159835596), 11)
-    assert (found.ci_low, found.ci_high) == (near(0.014142126447), near(0.129191206886))
-    assert found.lift == near(0.132716049383)
-    assert (found.lift_low, found.lift_high) == (near(0.021822497721), near(0.324287769832))
+    actual = estimate(X, Y)
+    assert (actual.baseline_value, actual.value) == (near(0.54), near(0.611666666667))
+    assert (actual.difference, actual.std_error) == (near(0.071666666667), near(0.026135814663))
+    assert (actual.t, actual.p_value, actual.df) == (near(2.742086580873), near(0.019159835596), 11)
+    assert (actual.ci_low, actual.ci_high) == (near(0.014142126447), near(0.129191206886))
+    assert actual.lift == near(0.132716049383)
+    assert (actual.lift_low, actual.lift_high) == (near(0.021822497721), near(0.324287769832))
     by_delta = estimate(X, Y, lift="delta")
     assert (by_delta.lift_low, by_delta.lift_high) == (near(-0.004429402183), near(0.269861500949))
 
@@ -115,20 +115,20 @@ def test_the_error_of_the_lift_in_example_1():
 
 
 def test_example_1_clustered():
-    found = estimate(X, Y, clusters=USERS)
-    assert (found.std_error, found.p_value) == (near(0.034184728740), near(0.104069275444))
+    actual = estimate(X, Y, clusters=USERS)
+    assert (actual.std_error, actual.p_value) == (near(0.034184728740), near(0.104069275444))
     assert estimate(X, Y, W, clusters=USERS).std_error == near(0.041480623065)
-    assert (found.std_error / estimate(X, Y).std_error) ** 2 == near(1.710772232491)
+    assert (actual.std_error / estimate(X, Y).std_error) ** 2 == near(1.710772232491)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_unweighted_estimates_are_those_of_ttest_rel(seed):
     rng = np.random.default_rng(seed)
     x, y = rng.random(200), rng.random(200)
-    found, expected = estimate(x, y), stats.ttest_rel(y, x)
-    assert (found.t, found.p_value) == (pytest.approx(expected.statistic, rel=1e-11), near(expected.pvalue))
+    actual, expected = estimate(x, y), stats.ttest_rel(y, x)
+    assert (actual.t, actual.p_value) == (pytest.approx(expected.statistic, rel=1e-11), near(expected.pvalue))
     interval = expected.confidence_interval()
-    assert (found.ci_low, found.ci_high) == (near(interval.low), near(interval.high))
+    assert (actual.ci_low, actual.ci_high) == (near(interval.low), near(interval.high))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -166,14 +166,14 @@ def test_the_sums_are_exact():
 
 
 def test_a_baseline_of_zeros_has_no_lift():
-    found = estimate(np.zeros(3), Y[:3])
-    assert (found.lift, found.lift_low) == (None, None)
+    actual = estimate(np.zeros(3), Y[:3])
+    assert (actual.lift, actual.lift_low) == (None, None)
 
 
 def test_a_baseline_that_may_be_zero_has_no_interval_of_fieller():
-    found = estimate(np.array([0.9, 0, 0, 0]), Y[:4])
-    assert found.lift is not None
-    assert found.lift_low is None
+    actual = estimate(np.array([0.9, 0, 0, 0]), Y[:4])
+    assert actual.lift is not None
+    assert actual.lift_low is None
 
 
 # --------------------------------------------------------------------------------------------------- sign flips
@@ -191,7 +191,7 @@ def flips(x, y, n_flips=9999, seed=42, keys=QUERIES):
 
 def exact_flips(x, y):
     delta = kernels.round_differences(x, y)
-    differ = [float(one) for one in delta if one]
+    differ = [float(element) for element in delta if element]
     return kernels.exact_flip_p(differ, Fraction(len(differ)) * Fraction(kernels.DELTA_UNIT))
 
 
@@ -204,8 +204,8 @@ def test_sign_flips_of_example_1():
 
 def test_sign_flips_of_clusters():
     sums = [
-        sum(d for d, user in zip(kernels.round_differences(X, Y), USERS, strict=True) if user == one)
-        for one in set(USERS)
+        sum(d for d, user in zip(kernels.round_differences(X, Y), USERS, strict=True) if user == element)
+        for element in set(USERS)
     ]
     assert kernels.exact_flip_p(sums, 10 * Fraction(kernels.DELTA_UNIT)) == 0.0625
 
@@ -235,20 +235,20 @@ def test_no_difference_at_all_has_the_p_value_1():
 
 def drawn(h, a, d, n_replicates, seed=42):
     numbers = {"m": np.ones(len(h)), "a": a, "d": d, "aa": a * a, "ad": a * d, "dd": d * d}
-    found = {}
+    actual = {}
     for name, values in numbers.items():
         limbs = to_limbs(values)
         columns = np.array([limb.astype(np.float64) for limb in limbs.values()])
         sums = kernels.sum_draws(h, columns, seed=seed, n_replicates=n_replicates)
-        found[name] = dict(zip(limbs, sums, strict=True))
-    return found
+        actual[name] = dict(zip(limbs, sums, strict=True))
+    return actual
 
 
 def bootstrap(x, y, keys, n_replicates=1000):
-    found = estimate(x, y)
+    actual = estimate(x, y)
     sums = drawn(key_hashes(list(keys)), np.ones(len(x)), kernels.round_differences(x, y), n_replicates)
-    means, distances = kernels.replicate_values(sums, found.difference, n_replicates)
-    studentised = kernels.studentised_interval(distances, found.difference, found.std_error, alpha=0.05)
+    means, distances = kernels.replicate_values(sums, actual.difference, n_replicates)
+    studentised = kernels.studentised_interval(distances, actual.difference, actual.std_error, alpha=0.05)
     return kernels.percentile_interval(means, alpha=0.05), studentised, sums
 
 
@@ -263,8 +263,8 @@ def test_bootstrap_of_example_1():
 def test_bootstrap_of_clusters():
     users = sorted(set(USERS))
     at = [np.array(USERS) == user for user in users]
-    a, d = np.array([one.sum() for one in at], dtype=float), kernels.round_differences(X, Y)
-    sums = drawn(key_hashes(users), a, np.array([d[one].sum() for one in at]), 1000)
+    a, d = np.array([element.sum() for element in at], dtype=float), kernels.round_differences(X, Y)
+    sums = drawn(key_hashes(users), a, np.array([d[element].sum() for element in at]), 1000)
     means, _ = kernels.replicate_values(sums, 0.0716666666666667, 1000)
     assert kernels.percentile_interval(means, alpha=0.05) == (near(0.027944444441), near(0.146208333347))
 
@@ -291,15 +291,15 @@ def test_a_replicate_is_the_estimate_of_queries_repeated():
 
 def test_example_2():
     keys, x, y = example_2()
-    found = estimate(x, y)
-    assert (found.difference, found.std_error) == (near(0.006758690341), near(0.003050929414))
-    assert found.p_value == near(0.027190978007)
+    actual = estimate(x, y)
+    assert (actual.difference, actual.std_error) == (near(0.006758690341), near(0.003050929414))
+    assert actual.p_value == near(0.027190978007)
     assert flips(x, y, keys=keys) == near(0.0282)
     percentile, studentised, _ = bootstrap(x, y, keys)
     assert percentile == (near(0.000607763414), near(0.012962830640))
     assert studentised == (near(0.000642763461), near(0.012807337028))
     other = stats.bootstrap((y - x,), np.mean, n_resamples=9999, method="percentile", rng=1).confidence_interval
-    allowed = 4 * np.sqrt(0.0244 * (1 / 1000 + 1 / 9999)) / 0.0584 * found.std_error
+    allowed = 4 * np.sqrt(0.0244 * (1 / 1000 + 1 / 9999)) / 0.0584 * actual.std_error
     assert abs(percentile[0] - other.low) < allowed
     assert abs(percentile[1] - other.high) < allowed
 
@@ -335,8 +335,8 @@ def test_power_of_example_1():
     assert student.power(0.05, error, 11, alpha=0.05) == near(0.415487174027)
     assert student.required_units(0.02, error, 12, alpha=0.05) == 163
     assert student.detectable_effect(error, 11, alpha=0.9) == 0  # which no effect at all is found with
-    found = estimate(X, Y)
-    assert student.upper_p((found.difference + 0.01) / found.std_error, 11) == near(0.004834274074)
+    actual = estimate(X, Y)
+    assert student.upper_p((actual.difference + 0.01) / actual.std_error, 11) == near(0.004834274074)
 
 
 def test_power_is_that_of_statsmodels():
@@ -358,11 +358,11 @@ def test_a_detectable_effect_at_low_levels(df, alpha):
     """The power by its definition: |Z + effect| > limit S, where S is the root of chi-squared over df."""
     effect, limit = student.detectable_effect(1.0, df, alpha=alpha), stats.t.ppf(1 - alpha / 2, df)
 
-    def found(s):
+    def actual(s):
         density = stats.chi.pdf(s * df**0.5, df) * df**0.5
         return (stats.norm.sf(limit * s - effect) + stats.norm.cdf(-limit * s - effect)) * density
 
-    assert sum(integrate.quad(found, *ends)[0] for ends in ((0, 1), (1, 9))) == pytest.approx(0.8, abs=1e-9)
+    assert sum(integrate.quad(actual, *ends)[0] for ends in ((0, 1), (1, 9))) == pytest.approx(0.8, abs=1e-9)
 
 
 def test_without_scipy_the_extra_is_named(monkeypatch):

@@ -31,7 +31,7 @@ def weighted(spark):
     return spark.createDataFrame(rows, SCHEMA)
 
 
-def found(frame, *, by=("baseline", "run", "segment_by", "segment", "metric", "k")):
+def sorted_rows(frame, *, by=("baseline", "run", "segment_by", "segment", "metric", "k")):
     return [row.asDict() for row in frame.orderBy(*by).collect()]
 
 
@@ -41,7 +41,7 @@ def test_the_hash_of_keys_is_the_definition(spark):
         spark_hash([F.col("q")]), spark_hash([F.col("s"), F.col("c")]), spark_hash([F.col("n").cast("string")])
     ).first()
     expected = [0x9F1351CFBEA4F3F7, 0xBBC10728CE977E93, key_hash("7")]
-    assert [one % 2**64 for one in hashed] == expected
+    assert [element % 2**64 for element in hashed] == expected
 
 
 def test_the_worked_example_and_how_it_shows_itself(weighted, capsys):
@@ -49,7 +49,7 @@ def test_the_worked_example_and_how_it_shows_itself(weighted, capsys):
     table = weighted.drop("weight")
     result = compare(table, baseline="a", runs=["a", "b"], metrics="ndcg@10", segments="country", replicates=1000)
     assert result.summary.schema == COMPARISON_SCHEMA
-    rows = found(result.summary)
+    rows = sorted_rows(result.summary)
     assert [(row["run"], row["segment"]) for row in rows] == [("b", s) for s in ("", "DE", "FR", "US")]
     assert (rows[0]["difference"], rows[0]["p_value"]) == (near(0.071666666667), near(0.019159835596))
     assert (rows[0]["boot_low"], rows[0]["boot_t_low"]) == (near(0.022714646424), near(0.020274137492))
@@ -65,7 +65,9 @@ def test_the_worked_example_and_how_it_shows_itself(weighted, capsys):
     assert result.to_pandas()["segment"].tolist() == ["overall", "country=DE", "country=FR", "country=US"]
     assert result._repr_html_().count("<tr") == 5
     for weight, difference in ((None, 0.065), ("", 0.071666666667)):
-        (row,) = found(compare(weighted, baseline="a", runs="b", metrics="ndcg", weight=weight, **PLAIN).summary)
+        (row,) = sorted_rows(
+            compare(weighted, baseline="a", runs="b", metrics="ndcg", weight=weight, **PLAIN).summary
+        )
         assert row["difference"] == near(difference)
 
 
@@ -83,7 +85,9 @@ def test_the_same_bits_at_any_number_of_partitions(spark, weighted, cluster):
         spark.conf.set("spark.sql.shuffle.partitions", str(n))
         spark.conf.set("spark.sql.adaptive.enabled", str(n == 1).lower())
         try:
-            results.append(found(compare(many.repartition(n), runs=["a", "b"], cluster=cluster, **options).summary))
+            results.append(
+                sorted_rows(compare(many.repartition(n), runs=["a", "b"], cluster=cluster, **options).summary)
+            )
         finally:
             spark.conf.set("spark.sql.shuffle.partitions", "2")
             spark.conf.unset("spark.sql.adaptive.enabled")
@@ -114,7 +118,7 @@ def test_evaluations_and_their_bad_rows(spark):
     long = long.withColumn("score", F.col("sign") * F.col("score")).drop("sign")
     several = compare(evaluate(long, run="ranker", k=1), baseline="a", **PLAIN)
     apart = {"a": evaluate(good, k=1), "b": evaluate(good.withColumn("score", -F.col("score")), k=1)}
-    assert found(compare(apart, baseline="a", **PLAIN).summary) == found(several.summary)
+    assert sorted_rows(compare(apart, baseline="a", **PLAIN).summary) == sorted_rows(several.summary)
     # NDCG@1 by a is 0 of both queries, by b 1.
     assert several.to_pandas()["difference"].tolist() == [1.0]
     runs = {"other": evaluate(bad), "a": evaluate(bad, on_invalid="reject"), "b": evaluate(bad)}
@@ -154,8 +158,8 @@ def test_what_all_evaluations_have_is_compared(spark):
     items, order = table.select("item_id").distinct(), "default;ties=item_asc"
     one = evaluate(table, items=items, metrics="ndcg@1,ndcg@2,p@1,coverage@2", convention=order)
     two = evaluate(table.withColumn("score", -F.col("score")), metrics="ndcg@2,p@1,rr", convention=order)
-    found = compare({"one": one, "two": two}, baseline="one", replicates=0, flips=0).summary.collect()
-    assert {(row["metric"], row["k"]) for row in found if row["metric"] != "dcg"} == {("ndcg", 2), ("p", 1)}
+    actual = compare({"one": one, "two": two}, baseline="one", replicates=0, flips=0).summary.collect()
+    assert {(row["metric"], row["k"]) for row in actual if row["metric"] != "dcg"} == {("ndcg", 2), ("p", 1)}
     other = evaluate(table, metrics="rr", convention=order)
     with pytest.raises(InvalidParameterError, match="the evaluations have no per-query metric at a common cutoff"):
         compare({"one": one, "other": other}, baseline="one")
@@ -170,8 +174,8 @@ def test_a_query_without_a_list_has_no_diversity_in_any_form_of_input(spark):
     lists["B"]["q2"] = ("a", "c")
     run = [
         (name, query, item, 1.0 - place)
-        for name, its in lists.items()
-        for query, several in its.items()
+        for name, group in lists.items()
+        for query, several in group.items()
         for place, item in enumerate(several)
     ]
     table = spark.createDataFrame(run, "run string, query_id string, item_id string, score double")

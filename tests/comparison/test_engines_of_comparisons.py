@@ -45,8 +45,8 @@ def rows_of_queries(seed: int, *, runs=RUNS, ks=(1, 10, None), n: int = 45) -> l
                     if status == "missing"
                     else draw.choice([0.5, draw.random()])
                 )
-                its = {"k": k, "ndcg": value, "dcg": None if value is None else 3 * value, "ap": draw.random()}
-                rows.append({**shared, **its, "run": run, "status": status, "idcg": 3.0 if is_relevant else 0.0})
+                group = {"k": k, "ndcg": value, "dcg": None if value is None else 3 * value, "ap": draw.random()}
+                rows.append({**shared, **group, "run": run, "status": status, "idcg": 3.0 if is_relevant else 0.0})
     draw.shuffle(rows)
     return rows
 
@@ -71,8 +71,8 @@ def assert_same(spark, capsys, results: Any, **options: Any) -> LocalComparison:
     assert local.summary.num_rows > 0
     assert local.summary.schema.names == other.summary.columns
     shown = []
-    for one in (local, other):
-        one.show(1000)
+    for element in (local, other):
+        element.show(1000)
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1]
     people = local.differences()
@@ -116,8 +116,8 @@ def test_a_table_for_each_run(spark, capsys):
         "b": table([row for row in rows if row["run"] == "b"]).drop_columns(["status", "rules"]),
         "c": table([row for row in rows if row["run"] == "c"]).to_pandas(),
     }
-    found = assert_same(spark, capsys, tables, across_rules=True, segments="hour", runs=["a", "b"])
-    assert found.settings.runs == ("a", "b")
+    actual = assert_same(spark, capsys, tables, across_rules=True, segments="hour", runs=["a", "b"])
+    assert actual.settings.runs == ("a", "b")
     assert_same(spark, capsys, tables, across_rules=True, baseline="a", metrics="ndcg@10")
 
 
@@ -140,9 +140,11 @@ def test_evaluations(spark, capsys):
     long = pa.Table.from_pylist(rankings(1))
     options = {"k": [1, 3], "convention": "default;ties=item_asc"}
     several = evaluate(long, run="ranker", segments="country", weight="w", **options)
-    found = assert_same(spark, capsys, several, baseline=7)
-    assert found.settings.runs == ("10", "7")
-    told = [report(several, comparison=one).contents.differences.rows for one in (found, found.to_spark(spark))]
+    actual = assert_same(spark, capsys, several, baseline=7)
+    assert actual.settings.runs == ("10", "7")
+    told = [
+        report(several, comparison=element).contents.differences.rows for element in (actual, actual.to_spark(spark))
+    ]
     assert told[0] == told[1] != ()
     judged = long.filter(pa.compute.equal(long["ranker"], 7)).select(["query_id", "item_id", "relevance"])
     apart = {

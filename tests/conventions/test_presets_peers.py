@@ -24,15 +24,15 @@ def values(rows: Sequence[Row], convention: str, k: Cutoff) -> list[float]:
 
 
 def mean(rows: Sequence[Row], convention: str, k: Cutoff) -> float:
-    its = values(rows, convention, k)
-    return sum(its) / len(its)
+    group = values(rows, convention, k)
+    return sum(group) / len(group)
 
 
 @pytest.mark.parametrize("printed", OF_TOOLS, ids=str)
 def test_values_that_tools_print(printed):
     for preset in printed.presets:
-        found = mean(printed.rows, preset, printed.k)
-        assert found == pytest.approx(printed.ndcg, abs=printed.tolerance), preset
+        actual = mean(printed.rows, preset, printed.k)
+        assert actual == pytest.approx(printed.ndcg, abs=printed.tolerance), preset
 
 
 def test_mllib_takes_labels_as_they_come_for_ideal():
@@ -44,7 +44,7 @@ def test_mllib_takes_labels_as_they_come_for_ideal():
 
 def test_the_output_kept_with_trec_eval(shared_data):
     """test/out.test.a of usnistgov/trec_eval, four decimals, over the three topics of data/results.test."""
-    rows = [row for its in load_shared(shared_data, "trec_eval").runs["results.test"].values() for row in its]
+    rows = [row for group in load_shared(shared_data, "trec_eval").runs["results.test"].values() for row in group]
     for k, ndcg in {5: 0.2768, 10: 0.3016, 20: 0.3525, 100: 0.3916, None: 0.4021}.items():
         for preset in ("trec_eval", "trec_eval_9"):
             assert mean(rows, preset, k) == pytest.approx(ndcg, abs=5e-5), (preset, k)
@@ -58,8 +58,8 @@ def test_gains_of_ir_measures_that_fall_are_refused():
 
 def test_dcg_of_scikit_learn():
     rows, dcg = DCG_OF_SKLEARN
-    (found,) = per_query(rows_by_query(rows), PRESETS["sklearn"], k=[None])
-    assert found["dcg"] == pytest.approx(dcg, abs=1e-6)
+    (actual,) = per_query(rows_by_query(rows), PRESETS["sklearn"], k=[None])
+    assert actual["dcg"] == pytest.approx(dcg, abs=1e-6)
 
 
 def test_sklearn_refuses_labels_below_zero(engine):

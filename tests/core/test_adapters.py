@@ -106,8 +106,8 @@ def test_other_functions_take_them_too(spark):
     other = table.assign(run="y", score=-table.score)
     result = evaluate(pd.concat([table, other]), run="run", k=3)
     per_query = result.per_query.to_pandas()
-    found = compare(per_query, metrics="ndcg", k=3, query="query_id", replicates=0, flips=0).summary
-    assert rows_of(found) == rows_of(compare(result, k=3, metrics="ndcg", replicates=0, flips=0).summary)
+    actual = compare(per_query, metrics="ndcg", k=3, query="query_id", replicates=0, flips=0).summary
+    assert rows_of(actual) == rows_of(compare(result, k=3, metrics="ndcg", replicates=0, flips=0).summary)
     assert len(explain_difference(table, "default", "sklearn", k=3).steps) > 0
     summary = result.summary.to_pandas()
     assert merge_summaries(summary).equals(result.summary)
@@ -199,7 +199,7 @@ def test_what_cannot_be_handed_over(spark):
         ([1, 2], "of type list"),
         (3, "of type int"),
     ],
-    ids=lambda one: str(one)[:30],
+    ids=lambda element: str(element)[:30],
 )
 def test_what_is_not_a_table_is_refused_in_one_line(data, what):
     """By the main table, by judgments, and by functions that take no path."""
@@ -246,17 +246,17 @@ def test_counts_that_pandas_makes_floats_are_whole_numbers(spark):
     """NaN among whole numbers makes them floats: the cutoff of `all` is null."""
     table = spark.createDataFrame(pd.DataFrame(ROWS).fillna(0))
     summary = evaluate(table, k=[1, "all"]).summary
-    found = accepts_tables(lambda data: data)(summary.toPandas())
-    assert found.schema["k"].dataType == T.IntegerType()
-    assert rows_of(merge_summaries(found)) == rows_of(merge_summaries(summary))
+    actual = accepts_tables(lambda data: data)(summary.toPandas())
+    assert actual.schema["k"].dataType == T.IntegerType()
+    assert rows_of(merge_summaries(actual)) == rows_of(merge_summaries(summary))
     fractions = accepts_tables(lambda data: data)(pd.DataFrame({"k": [0.5, None], "n_queries": [1.0, None]}))
-    assert [one.dataType for one in fractions.schema] == [T.DoubleType(), T.LongType()]
+    assert [field.dataType for field in fractions.schema] == [T.DoubleType(), T.LongType()]
 
 
 def test_a_series_is_no_table():
-    found = compare(evaluate(pd.DataFrame({**ROWS, "run": ["x", "x", "x", "y", "y"]}), run="run"),
+    actual = compare(evaluate(pd.DataFrame({**ROWS, "run": ["x", "x", "x", "y", "y"]}), run="run"),
                     runs=pd.Series(["x", "y"]), replicates=0, flips=0).summary  # fmt: skip
-    assert set(found.column("run").to_pylist()) == {"y"}
+    assert set(actual.column("run").to_pylist()) == {"y"}
 
 
 def test_rankings_of_pandas_are_scored(spark):

@@ -20,8 +20,8 @@ def test_errors_have_a_class_and_a_line(spark, tmp_path):
 
 def tables_of(function):
     """The arguments that are tables."""
-    found = inspect.signature(function).parameters.values()
-    return [one.name for one in found if "DataFrame" in str(one.annotation) or one.annotation == "Tables"]
+    actual = inspect.signature(function).parameters.values()
+    return [field.name for field in actual if "DataFrame" in str(field.annotation) or field.annotation == "Tables"]
 
 
 TAKE_TABLES = {name: tables_of(one) for name, one in public_functions().items() if tables_of(one)}
@@ -32,8 +32,12 @@ def test_every_function_that_needs_all_rows_refuses_a_stream(spark):
     assert {"compare", "evaluate", "retrieve", "history.roll_up", *ROW_BY_ROW} < set(TAKE_TABLES)
     for name in sorted(set(TAKE_TABLES) - ROW_BY_ROW):
         function = public_functions()[name]
-        required = [one for one in inspect.signature(function).parameters.values() if one.default is one.empty]
-        others = {one.name: None for one in required if one.kind is not one.VAR_KEYWORD}
+        required = [
+            parameter
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.default is parameter.empty
+        ]
+        others = {field.name: None for field in required if field.kind is not field.VAR_KEYWORD}
         for table in TAKE_TABLES[name]:
             with pytest.raises(
                 InputRefusedError, match=f"^{table} is a stream, .* call {name.rpartition('.')[2]} in .*foreachBatch"

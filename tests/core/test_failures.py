@@ -239,18 +239,18 @@ SURROUNDINGS = {
 @pytest.mark.parametrize(("text", "begins"), SURROUNDINGS.values(), ids=SURROUNDINGS)
 def test_what_spark_lacks_is_a_line(text: str, begins: str | None) -> None:
     for error in (Py4JError(text), OldError(text, None)):
-        found = explain_environment_error(error)
+        actual = explain_environment_error(error)
         if begins is None:
-            assert found is None
+            assert actual is None
         else:
-            assert str(found).startswith(begins)
-            assert "\n" not in str(found)
+            assert str(actual).startswith(begins)
+            assert "\n" not in str(actual)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_of_ours_is_a_line(number: int) -> None:
-    found = explain_environment_error(OSError(number, os.strerror(number)))
-    assert str(found).startswith(f"{os.strerror(number)} for temporary files: free space in {tempfile.gettempdir()}")
+    actual = explain_environment_error(OSError(number, os.strerror(number)))
+    assert str(actual).startswith(f"{os.strerror(number)} for temporary files: free space in {tempfile.gettempdir()}")
     assert explain_environment_error(OSError(errno.EACCES, "Permission denied")) is None
 
 

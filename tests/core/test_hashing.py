@@ -29,8 +29,8 @@ def test_no_rows():
 
 
 def test_the_same_as_spark(spark):
-    pairs = [(one, other) for one in TEXTS for other in TEXTS]
+    pairs = [(text, other) for text in TEXTS for other in TEXTS]
     frame = spark.createDataFrame(pairs, "a string, b string").coalesce(1)
-    found = [row[0] % 2**64 for row in frame.select(F.xxhash64(F.lit("ü"), "a", "b")).collect()]
-    columns = [pa.array(its, pa.string()) for its in zip(*pairs, strict=True)]
-    assert hash_texts("ü", columns).tolist() == found
+    actual = [row[0] % 2**64 for row in frame.select(F.xxhash64(F.lit("ü"), "a", "b")).collect()]
+    columns = [pa.array(group, pa.string()) for group in zip(*pairs, strict=True)]
+    assert hash_texts("ü", columns).tolist() == actual

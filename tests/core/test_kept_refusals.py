@@ -21,7 +21,7 @@ def doubled(batches, factor):
     for batch in batches:
         if factor is None:
             raise InputRefusedError("no factor")
-        yield pa.record_batch({"n": pa.array([one * factor for one in batch["n"].to_pylist()])})
+        yield pa.record_batch({"n": pa.array([row * factor for row in batch["n"].to_pylist()])})
 
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
@@ -145,7 +145,7 @@ def inputs(spark, tmp_path_factory):
 def test_every_form_of_input_is_refused(inputs):
     """Good tables of each are shown wherever means are tested."""
     for tables, options in inputs.values():
-        options = {name: its for name, its in {"run": "run", "k": 2, **options}.items() if its is not None}
+        options = {name: group for name, group in {"run": "run", "k": 2, **options}.items() if group is not None}
         with pytest.raises(InputRefusedError, match=r"nan_\w+|appears twice"):
             evaluate(*tables, **options).to_pandas()
 

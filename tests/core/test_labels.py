@@ -80,7 +80,7 @@ def test_mean_has_half_of_its_interval(value, low, high, shown):
 
 
 def test_shown_first_are_ndcg_and_what_comes_with_it():
-    assert tuple(one.name for one in (NDCG, *NDCG.comes_with, *TIE_BOUNDS)) == labels.SHOWN_FIRST
+    assert tuple(field.name for field in (NDCG, *NDCG.comes_with, *TIE_BOUNDS)) == labels.SHOWN_FIRST
 
 
 def ordered_rows(metrics):
@@ -115,17 +115,17 @@ def test_row_order_begins_with_the_metrics_that_were_asked_for():
 
 
 def test_spark_says_what_python_says(spark: SparkSession):
-    found = frame(spark).selectExpr(labels.METRIC_AT_SQL, labels.METRIC_SQL, labels.SEGMENT_SQL)
-    assert [tuple(row) for row in found.collect()] == [
+    actual = frame(spark).selectExpr(labels.METRIC_AT_SQL, labels.METRIC_SQL, labels.SEGMENT_SQL)
+    assert [tuple(row) for row in actual.collect()] == [
         (labels.metric_at(row["metric"], row["k"]), labels.metric(row), labels.segment(row)) for row in rows()
     ]
 
 
 def test_interval_in_spark_is_null_without_bounds(spark: SparkSession):
     bounds = [(0.25, 0.75), (-1.0, 12.5), (None, None)]
-    found = spark.createDataFrame(bounds, "ci_low double, ci_high double").selectExpr(labels.INTERVAL_SQL)
+    actual = spark.createDataFrame(bounds, "ci_low double, ci_high double").selectExpr(labels.INTERVAL_SQL)
     shown = [None if low is None else labels.interval(low, high) for low, high in bounds]
-    assert [row[0] for row in found.collect()] == shown
+    assert [row[0] for row in actual.collect()] == shown
 
 
 def test_spark_sorts_as_row_order_with_runs_last(spark: SparkSession):
@@ -134,5 +134,5 @@ def test_spark_sorts_as_row_order_with_runs_last(spark: SparkSession):
         expected = sorted(ordered, key=lambda row: (*labels.row_order(row, first)[1:], row["run"]))
         shuffled = random.Random(7).sample(expected, len(expected))
         values = [tuple(row[name] for name in NAMES) for row in shuffled]
-        found = frame(spark, values).orderBy(*map(F.expr, labels.row_order_sql(first)))
-        assert [row.asDict() for row in found.collect()] == expected
+        actual = frame(spark, values).orderBy(*map(F.expr, labels.row_order_sql(first)))
+        assert [row.asDict() for row in actual.collect()] == expected

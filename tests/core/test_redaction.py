@@ -71,9 +71,9 @@ SECRETS = {
 
 @pytest.mark.parametrize(("text", "expected"), SECRETS.values(), ids=SECRETS)
 def test_a_credential_is_hidden(text: str, expected: str) -> None:
-    found = redact(text)
-    assert found == expected
-    assert "S3C" not in found
+    actual = redact(text)
+    assert actual == expected
+    assert "S3C" not in actual
 
 
 @pytest.mark.parametrize(("text", "expected"), SECRETS.values(), ids=SECRETS)
@@ -132,8 +132,8 @@ def test_long_text_takes_no_longer_than_its_length_says(word: str) -> None:
 
 
 def test_values_within_values() -> None:
-    found = redact_values({"options": ["password=S3CRET", "header=true"], "k": 10, "token": "S3CRET", "path": None})
-    assert found == {"options": ["password=***", "header=true"], "k": 10, "token": "***", "path": None}
+    actual = redact_values({"options": ["password=S3CRET", "header=true"], "k": 10, "token": "S3CRET", "path": None})
+    assert actual == {"options": ["password=***", "header=true"], "k": 10, "token": "***", "path": None}
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,14 @@ def test_values_within_values() -> None:
 @pytest.mark.parametrize("name", ["password", "pem_private_key", "spark.hadoop.fs.s3a.secret.key"])
 def test_a_secret_name_hides_the_whole_value(name: str, value: str) -> None:
     """Where the value ends is known here."""
-    found = redact_values({name: value, "options": [f"{name}={value}", "header=true"]})
-    assert found == {name: "***", "options": [f"{name}=***", "header=true"]}
-    assert redact_values(found) == found
+    actual = redact_values({name: value, "options": [f"{name}={value}", "header=true"]})
+    assert actual == {name: "***", "options": [f"{name}=***", "header=true"]}
+    assert redact_values(actual) == actual
 
 
 def test_a_secret_may_be_no_text() -> None:
-    found = redact_values({"password": 7, "token": ["a", 1], "secret": {"a": 1}, "sig": False, "pwd": None})
-    assert found == {"password": "***", "token": "***", "secret": "***", "sig": "***", "pwd": None}
+    actual = redact_values({"password": 7, "token": ["a", 1], "secret": {"a": 1}, "sig": False, "pwd": None})
+    assert actual == {"password": "***", "token": "***", "secret": "***", "sig": "***", "pwd": None}
 
 
 def test_texts_of_lists_that_are_no_settings() -> None:

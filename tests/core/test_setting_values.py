@@ -40,28 +40,28 @@ OF_COMMANDS = ("JobSettings", "MetricRows", "QueryColumns", "SharedSettings", "C
 
 def classes() -> dict[str, type]:
     """Settings that can be made without what only a command knows."""
-    found = {}
+    actual = {}
     for room in WITH_SETTINGS:
         module = importlib.import_module(f"ndcg_spark.{room}.settings")
         for name, one in vars(module).items():
             is_own = is_dataclass(one) and one.__module__ == module.__name__
             if is_own and not name.endswith(OF_COMMANDS) and not _lacks(name, one):
-                found[name] = one
-    return found
+                actual[name] = one
+    return actual
 
 
 def _lacks(name: str, cls: type) -> bool:
-    return any(one.is_required and one.field not in NEEDED.get(name, {}) for one in list_settings(cls))
+    return any(setting.is_required and setting.field not in NEEDED.get(name, {}) for setting in list_settings(cls))
 
 
 def fields_of_kinds() -> list[tuple[str, type, Setting, Any]]:
-    found = []
+    actual = []
     for name, cls in classes().items():
-        for one in list_settings(cls):
-            kind = get_args(one.kind)[0] if get_origin(one.kind) is tuple else one.kind
-            if kind in BAD and not one.choices and not one.is_nested:
-                found.append((name, cls, one, kind))
-    return found
+        for setting in list_settings(cls):
+            kind = get_args(setting.kind)[0] if get_origin(setting.kind) is tuple else setting.kind
+            if kind in BAD and not setting.choices and not setting.is_nested:
+                actual.append((name, cls, setting, kind))
+    return actual
 
 
 FIELDS = fields_of_kinds()
@@ -87,7 +87,7 @@ def test_a_value_of_another_type_is_refused_by_name(name, cls, one, kind):
 
 def test_numbers_of_numpy_are_numbers():
     made = EvaluationSettings(confidence=np.float64(0.9), sample=np.float32(0.5), tie_bounds=np.bool_(True))
-    assert [type(one) for one in (made.confidence, made.sample, made.tie_bounds)] == [float, float, bool]
+    assert [type(element) for element in (made.confidence, made.sample, made.tie_bounds)] == [float, float, bool]
     assert type(FlagSettings(lookback=np.int32(9)).lookback) is int
     assert evaluation_settings(item=np.str_("doc")).digest == evaluation_settings(item="doc").digest
 

@@ -71,7 +71,7 @@ def micros_read(frame):
 def test_timestamps_without_time_zone_are_utc(spark, instants, session):
     """As a column, and as text."""
     with session_settings(spark, **session):
-        rows = texts(spark, [one.isoformat(sep=" ") for one in instants])
+        rows = texts(spark, [instant.isoformat(sep=" ") for instant in instants])
         plain = rows.withColumn("ts", F.col("ts").cast("timestamp_ntz"))
         expected = {at: micros(one) for at, one in enumerate(instants)}
         assert micros_read(plain) == expected
@@ -87,7 +87,7 @@ def test_timestamps_without_time_zone_are_utc(spark, instants, session):
     ),
     session=sessions,
 )
-@example(instants=[(one, -5 * 3600) for one in AWKWARD[:-2]], session=in_new_york)
+@example(instants=[(element, -5 * 3600) for element in AWKWARD[:-2]], session=in_new_york)
 def test_text_with_an_offset_is_that_instant(spark, instants, session):
     """Offsets of hours, minutes and seconds, in the ways that Spark reads."""
     written, expected = [], {}
@@ -133,8 +133,8 @@ def test_text_that_is_no_instant_has_none(spark):
     none = ["", "12:30", "12:30:00Z", "T12:30:00+01:00", "yesterday", "2026-02-30", "2026-02-29 12:00:00Z", None]
     for ansi in ("true", "false"):
         with session_settings(spark, spark__sql__ansi__enabled=ansi):
-            found = micros_read(texts(spark, none))
-        assert found == dict.fromkeys(range(len(none)))
+            actual = micros_read(texts(spark, none))
+        assert actual == dict.fromkeys(range(len(none)))
 
 
 @few
@@ -154,11 +154,13 @@ def test_windows_and_intervals_of_events(spark, instants, seconds, kind, session
     rows, expected = [], {}
     for item, first in enumerate(instants):
         pair = [first, first + timedelta(seconds=60)]
-        rows += [("q", item, "view", "u", one.isoformat(sep=" ")) for one in pair]
-        inside = [micros(one) for one in pair if start <= one < as_of]
+        rows += [("q", item, "view", "u", side.isoformat(sep=" ")) for side in pair]
+        inside = [micros(side) for side in pair if start <= side < as_of]
         if inside:
-            intervals = {one // (seconds * 1_000_000) for one in inside}
-            last = max(min(its for its in inside if its // (seconds * 1_000_000) == one) for one in intervals)
+            intervals = {element // (seconds * 1_000_000) for element in inside}
+            last = max(
+                min(group for group in inside if group // (seconds * 1_000_000) == interval) for interval in intervals
+            )
             expected[item] = (inside[0], last, len(intervals), len(inside) - len(intervals))
     with session_settings(spark, **session):
         events = spark.createDataFrame(rows, "query_id string, item_id int, event string, user_id string, ts string")
@@ -166,11 +168,11 @@ def test_windows_and_intervals_of_events(spark, instants, seconds, kind, session
             events = events.withColumn("ts", F.concat("ts", F.lit("Z")).cast(kind))
         events = events.withColumn("ts", F.col("ts").cast(kind))
         settings = EventSettings(start=start, as_of=as_of, dedup="time", dedup_seconds=seconds)
-        found = judge_events(mark_text_table(events), settings)
-        found = found.selectExpr(
+        actual = judge_events(mark_text_table(events), settings)
+        actual = actual.selectExpr(
             "item_id", "struct(unix_micros(first_ts), unix_micros(last_ts), n_events, n_duplicates)"
         )
-        assert {item: tuple(its) for item, its in found.collect()} == expected
+        assert {item: tuple(group) for item, group in actual.collect()} == expected
 
 
 @few
@@ -191,10 +193,10 @@ def test_days_since_an_item_was_first_seen(spark, seen, as_of, kind, session):
         )
         ts = F.concat("seen", F.lit("Z")) if kind == "timestamp" else F.col("seen")
         items = frame.select("item_id", ts.cast(kind).alias("first_seen"))
-        found = evaluate(
+        evaluation = evaluate(
             frame.drop("seen"), k=1, metrics="first_appearance", items=items, as_of=as_of, convention=BY_ITEM
         )
-        days = {row["query_id"]: row["first_appearance"] for row in found.per_query.collect()}
+        days = {row["query_id"]: row["first_appearance"] for row in evaluation.per_query.collect()}
     assert days == {f"q{at}": max(0, (as_of - one.date()).days) for at, one in enumerate(seen)}
 
 
@@ -204,8 +206,8 @@ def test_days_since_an_item_was_first_seen(spark, seen, as_of, kind, session):
 def test_the_minute_of_a_report_is_that_of_utc(spark, instants, session):
     with session_settings(spark, **session):
         rows = spark.createDataFrame([(at, micros(one)) for at, one in enumerate(instants)], "at int, micros bigint")
-        found = dict(rows.select("at", format_utc(F.timestamp_micros("micros"))).collect())
-    assert found == {at: f"{one.isoformat(sep=' ')[:16]} UTC" for at, one in enumerate(instants)}
+        actual = dict(rows.select("at", format_utc(F.timestamp_micros("micros"))).collect())
+    assert actual == {at: f"{one.isoformat(sep=' ')[:16]} UTC" for at, one in enumerate(instants)}
 
 
 @few
@@ -213,7 +215,7 @@ def test_the_minute_of_a_report_is_that_of_utc(spark, instants, session):
 @example(nights=[date(1900, 2, 28), date(2000, 2, 29), date(1969, 12, 31), date(2024, 12, 30), date(2024, 2, 29)])
 def test_the_periods_that_hold_a_night(spark, nights):
     settings = RollUpSettings(periods=("week", "month", "rolling_7"), as_of=date(9999, 12, 31))
-    rows = spark.createDataFrame([(one,) for one in nights], T.StructType([T.StructField(NIGHT, T.DateType())]))
+    rows = spark.createDataFrame([(night,) for night in nights], T.StructType([T.StructField(NIGHT, T.DateType())]))
     day = timedelta(days=1)
     expected = {}
     for night in nights:
@@ -223,5 +225,5 @@ def test_the_periods_that_hold_a_night(spark, nights):
             ("month", first, night.replace(day=monthrange(night.year, night.month)[1])),
             *(("rolling_7", night + (ahead - 6) * day, night + ahead * day) for ahead in range(7)),
         }
-    found = select_nights(rows, [], settings).collect()
-    assert {row[NIGHT]: {tuple(one) for one in row[PERIODS_OF_NIGHT]} for row in found} == expected
+    actual = select_nights(rows, [], settings).collect()
+    assert {row[NIGHT]: {tuple(cell) for cell in row[PERIODS_OF_NIGHT]} for row in actual} == expected

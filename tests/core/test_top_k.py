@@ -50,7 +50,9 @@ def test_the_k_largest(kind, queries, k):
     expected = [heapq.nlargest(k, query) for query in of_queries(values, offsets)]
     assert of_queries(best, to_offsets(lengths)) == expected
     lowest = -np.inf if kind is np.float64 else np.iinfo(kind).min
-    assert kth_largest(values, offsets, k).tolist() == [one[-1] if len(one) == k else lowest for one in expected]
+    assert kth_largest(values, offsets, k).tolist() == [
+        element[-1] if len(element) == k else lowest for element in expected
+    ]
 
 
 @given(queries=QUERIES)

@@ -18,8 +18,8 @@ def test_arrays_of_numbers_are_vectors(spark):
         ("1.0d", None),
     ):
         frame = spark.range(1).selectExpr(f"{column} AS x")
-        found = vector_column(frame, "x")
-        shown = None if found is None else frame.select(found.alias("x")).schema["x"].dataType.simpleString()
+        actual = vector_column(frame, "x")
+        shown = None if actual is None else frame.select(actual.alias("x")).schema["x"].dataType.simpleString()
         assert (column, shown) == (column, kind)
 
 

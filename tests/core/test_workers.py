@@ -122,8 +122,8 @@ def test_where_a_session_would_run_that_nobody_has_started(tmp_path, monkeypatch
 def test_times_of_no_zone_stay_so_for_workers(spark):
     schema = "a timestamp, b timestamp_ntz, c array<timestamp>, d struct<e: timestamp_ntz, f: timestamp>"
     with session_settings(spark, spark__sql__session__timeZone="America/New_York"):
-        found = arrow_schema(spark.createDataFrame([], schema).schema, spark)
+        actual = arrow_schema(spark.createDataFrame([], schema).schema, spark)
     here, nowhere = pa.timestamp("us", tz="America/New_York"), pa.timestamp("us")
-    assert [found.field(name).type for name in "ab"] == [here, nowhere]
-    assert found.field("c").type.value_type == here
-    assert [one.type for one in found.field("d").type] == [nowhere, here]
+    assert [actual.field(name).type for name in "ab"] == [here, nowhere]
+    assert actual.field("c").type.value_type == here
+    assert [element.type for element in actual.field("d").type] == [nowhere, here]

@@ -54,8 +54,10 @@ def test_metrics_that_are_no_means_are_left_out_and_states_of_text_refused(spark
     """As `coverage` by segment, whose rows have no state; and as a csv of a metric table."""
     nights = [night(spark, name) for name in ("a", "b")]
     both = [
-        one.unionByName(one.withColumns({"metric": F.lit("coverage"), "state": F.lit(None).cast("array<bigint>")}))
-        for one in nights
+        night.unionByName(
+            night.withColumns({"metric": F.lit("coverage"), "state": F.lit(None).cast("array<bigint>")})
+        )
+        for night in nights
     ]
     assert sorted(shift_of_means(*both).collect()) == sorted(shift_of_means(*nights).collect())
     with pytest.raises(InputRefusedError, match="'state' of the metric table is string, not array<bigint>"):
@@ -99,20 +101,20 @@ def test_the_queries_that_changed_most(spark, rankings):
     )  # fmt: skip
     values = {(row["run"], row["query_id"]): row["ndcg"] for row in wide.per_query.where("k = 3").collect()}
     differences = sorted((values["new", f"q{n}"] - values["old", f"q{n}"], f"q{n}") for n in range(1, 9))
-    found = []
+    actual = []
     for result in (plain, wide, judged):
         rows = (
             changed_queries(result, baseline="old", run="new", n=2, k=3, depth=3).orderBy("change", "place").collect()
         )
-        found.append([(row["change"], row["place"], row["query_id"], row["difference"]) for row in rows])
+        actual.append([(row["change"], row["place"], row["query_id"], row["difference"]) for row in rows])
         for row in rows:
-            for its, name in ((row["baseline_list"], "old"), (row["list"], "new")):
-                scores = [one["score"] for one in its]
-                assert len(its) == 3
+            for group, name in ((row["baseline_list"], "old"), (row["list"], "new")):
+                scores = [row["score"] for row in group]
+                assert len(group) == 3
                 assert scores == sorted(scores, reverse=True), name
-                assert {one["relevance"] for one in its} <= {0, 1, 2, 3}
-    assert found[0] == found[1] == found[2]
-    lost = [(place, query, value) for change, place, query, value in found[0] if change == "lost"]
+                assert {row["relevance"] for row in group} <= {0, 1, 2, 3}
+    assert actual[0] == actual[1] == actual[2]
+    lost = [(place, query, value) for change, place, query, value in actual[0] if change == "lost"]
     expected = [(at + 1, query, value) for at, (value, query) in enumerate(differences[:2]) if value < 0]
     assert lost == expected
 
@@ -137,10 +139,10 @@ def test_lists_of_changed_queries_hold_what_was_ranked(rankings, options, form):
     data = rows.drop("relevance") if judgments is not None else rows
     result = evaluate(data, score=["old", "new"], k=3, judgments=judgments, on_invalid="reject", **options)
     for row in changed_queries(result, baseline="old", run="new", n=4, k=3, depth=9).collect():
-        for its in (row["baseline_list"], row["list"]):
-            assert len([one for one in its if one["item"] != "bad"]) == 6
-            assert all(one["relevance"] is not None for one in its if one["item"] != "bad")
-        assert "bad" not in {one["item"] for one in row["baseline_list"]}
+        for group in (row["baseline_list"], row["list"]):
+            assert len([row for row in group if row["item"] != "bad"]) == 6
+            assert all(row["relevance"] is not None for row in group if row["item"] != "bad")
+        assert "bad" not in {cell["item"] for cell in row["baseline_list"]}
 
 
 def test_changed_queries_of_a_run_without_rows_are_refused(rankings):
@@ -195,5 +197,5 @@ def test_changed_queries_leave_out_what_has_no_value_or_weighs_nothing(spark):
     )
     options = {"items": items, "metrics": "ild(by=categories)@2", "convention": "default;ties=item_asc"}
     result = evaluate(spark.createDataFrame(rows, schema), run="run", weight="w", **options)
-    found = changed_queries(result, baseline="A", run="B", metric="ild_by_categories").collect()
-    assert [(row["query_id"], row["change"], row["difference"]) for row in found] == [("q3", "lost", -1.0)]
+    actual = changed_queries(result, baseline="A", run="B", metric="ild_by_categories").collect()
+    assert [(row["query_id"], row["change"], row["difference"]) for row in actual] == [("q3", "lost", -1.0)]

@@ -30,13 +30,13 @@ def sums(night, names):
 
 def test_the_worked_nights():
     names = ("DE", "US", "FR", "JP")
-    found = split_shifts(sums(NIGHT_A, names), sums(NIGHT_B, names))
-    assert [float(one.mix) for one in found] == [
+    actual = split_shifts(sums(NIGHT_A, names), sums(NIGHT_B, names))
+    assert [float(element.mix) for element in actual] == [
         near(-0.005728719008), near(-0.003143491736), near(-0.019410743802), near(0.008396590909),
     ]  # fmt: skip
-    assert [float(one.within) for one in found] == [near(-0.006227272727), near(0.002977272727), 0, 0]
-    assert float(sum(one.mix for one in found)) == near(-0.019886363636)
-    assert float(sum(one.within for one in found)) == near(-0.00325)
+    assert [float(element.within) for element in actual] == [near(-0.006227272727), near(0.002977272727), 0, 0]
+    assert float(sum(element.mix for element in actual)) == near(-0.019886363636)
+    assert float(sum(element.within for element in actual)) == near(-0.00325)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -49,10 +49,13 @@ def test_mix_and_within_add_up_exactly(seed):
         ]
         for _ in range(2)
     ]
-    if any(all(one is None for one in night) for night in nights):
+    if any(all(element is None for element in night) for night in nights):
         pytest.skip("a night without queries")
-    means = [sum(one.total for one in night if one) / sum(one.weight for one in night if one) for night in nights]
-    assert sum(one.mix + one.within for one in split_shifts(*nights)) == means[1] - means[0]
+    means = [
+        sum(element.total for element in night if element) / sum(element.weight for element in night if element)
+        for night in nights
+    ]
+    assert sum(shift.mix + shift.within for shift in split_shifts(*nights)) == means[1] - means[0]
 
 
 def dcg(gains, k):
@@ -86,14 +89,14 @@ def test_against_plain_loops(seed):
     gains = np.concatenate(lists)
     k = int(rng.integers(1, 6))
     weights = np.where(np.arange(20) < k, DISCOUNT, 0)
-    swap = find_best_swap(gains, np.concatenate([weights[: len(one)] for one in lists]), offsets)
+    swap = find_best_swap(gains, np.concatenate([weights[: len(ranked_list)] for ranked_list in lists]), offsets)
     best = compute_retrieved_ideal(gains, np.ones(len(gains), dtype=np.int64), offsets, DISCOUNT, k=k)
     for at, one in enumerate(lists):
         assert best[at] == pytest.approx(dcg(sorted(one, reverse=True), k), abs=1e-12)
-        found = {(i, j): (one[j] - one[i]) * (weights[i] - weights[j]) for j in range(len(one)) for i in range(j)}
-        highest = max([0.0, *found.values()])
+        actual = {(i, j): (one[j] - one[i]) * (weights[i] - weights[j]) for j in range(len(one)) for i in range(j)}
+        highest = max([0.0, *actual.values()])
         assert swap.gain[at] == pytest.approx(highest, abs=1e-15)
-        first = min([pair for pair, value in found.items() if value == highest > 0], default=(-1, -1))
+        first = min([pair for pair, value in actual.items() if value == highest > 0], default=(-1, -1))
         assert (swap.first[at], swap.second[at]) == first
 
 
@@ -102,7 +105,7 @@ def test_gain_by_rank_of_ties_is_the_mean_over_their_orders():
     groups = tie_groups(np.array([9.0, 5.0, 5.0, 1.0]), counts, np.array([0, 4]))
     orders = [[3.0, *order, 2.0] for order in permutations([1.0, 1.0, 0.0])]
     for k in (1, 2, 3, 5):
-        expected = np.mean([[g * d for g, d in zip(one, DISCOUNT, strict=False)][:k] for one in orders], axis=0)
+        expected = np.mean([[g * d for g, d in zip(order, DISCOUNT, strict=False)][:k] for order in orders], axis=0)
         assert compute_gain_by_rank(gains, groups, np.array([0, 4]), DISCOUNT, k=k)[0] == pytest.approx(
             expected, abs=1e-15
         )

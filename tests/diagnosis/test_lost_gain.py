@@ -22,8 +22,8 @@ def rankings(ranked, ideal, **more):
     columns = {
         "run": pa.array([""] * n),
         "query_id": pa.array([f"q{at}" for at in range(n)]),
-        "n_items": pa.array([len(one) for one in ranked]),
-        "n_judged": pa.array([len(one) for one in ideal]),
+        "n_items": pa.array([len(item) for item in ranked]),
+        "n_judged": pa.array([len(element) for element in ideal]),
         "n_rows": pa.array([1] * n),
         "n_left_out": pa.array([0] * n),
         "ranked": pa.array(ranked, LISTS),
@@ -63,13 +63,13 @@ def test_the_worked_list():
 def test_parts_add_up(ties):
     rng = np.random.default_rng(4)
     ranked = [sorted(rng.integers(0, 4, n).tolist(), key=lambda _: rng.random()) for n in rng.integers(0, 9, 40)]
-    ideal = [sorted([*one, *rng.integers(0, 4, 3).tolist()], reverse=True) for one in ranked]
+    ideal = [sorted([*item, *rng.integers(0, 4, 3).tolist()], reverse=True) for item in ranked]
     more = {}
     if ties != "item_asc":
-        scores = [sorted(rng.integers(0, 4, len(one)).astype(float).tolist(), reverse=True) for one in ranked]
+        scores = [sorted(rng.integers(0, 4, len(item)).astype(float).tolist(), reverse=True) for item in ranked]
         more = {
             "scores": pa.array(scores, LISTS),
-            "tied": pa.array([[1] * len(one) for one in ranked], pa.list_(pa.int64())),
+            "tied": pa.array([[1] * len(item) for item in ranked], pa.list_(pa.int64())),
         }
     for rows in losses(rankings(ranked, ideal, **more), 2, 5, ties=ties):
         for row in rows:

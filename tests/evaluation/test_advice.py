@@ -27,7 +27,7 @@ from ndcg_spark.errors import (
 from ndcg_spark.evaluation import explain_ranks
 from ndcg_spark.jobs.options import spell_flags
 
-RULES = [one.name for one in fields(Convention) if one.name != "name"]
+RULES = [field.name for field in fields(Convention) if field.name != "name"]
 SCHEMA = "query_id string, item_id string, score double, relevance double, place int, day string"
 TWICE = [("q", "a", 2.0, 1.0, 1, "mon"), ("q", "a", 1.0, 1.0, 2, "mon"), ("q", "b", 1.0, 0.0, 3, "mon")]
 OTHER = {
@@ -55,8 +55,8 @@ def losses(evaluation):
 # --- Rules as keywords
 
 
-@pytest.mark.parametrize("function", [evaluate, compare], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("rule", [one for one in RULES if one != "ideal"])
+@pytest.mark.parametrize("function", [evaluate, compare], ids=lambda element: element.__name__)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "ideal"])
 def test_a_rule_as_a_keyword_is_answered_by_the_convention_that_has_it(function, rule):
     for convention in ({}, {"convention": "trec_eval_9"}):
         with pytest.raises(InvalidParameterError) as refused:
@@ -182,7 +182,7 @@ _NAMES_A_RULE = re.compile(rf"(?<!;)\b({'|'.join(RULES)})=")
 
 def test_advice_on_rules_is_spelled_by_the_convention():
     """`Convention.advice` writes it as Python and the command line take it; a text alone is right for neither."""
-    found = []
+    actual = []
     for source in sources_in(PACKAGE):
         if source.module.split(".")[1:2] in (["conventions"], ["reports"], ["functions"]):
             continue
@@ -190,8 +190,10 @@ def test_advice_on_rules_is_spelled_by_the_convention():
         docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-                found += [f"{source.module}: {node.value}"] if _NAMES_A_RULE.search(node.value) else []
-    assert [text for text in found if not any(text.partition(": ")[2].startswith(one) for one in STATED)] == []
+                actual += [f"{source.module}: {node.value}"] if _NAMES_A_RULE.search(node.value) else []
+    assert [
+        text for text in actual if not any(text.partition(": ")[2].startswith(element) for element in STATED)
+    ] == []
 
 
 # --- What Spark says

@@ -33,18 +33,18 @@ def asked_in(summary) -> dict[tuple[str, int | None], str | None]:
     ],
 )
 def test_the_first_name_of_a_metric_is_kept(metrics, k, names):
-    assert [one.asked_at for one in parse_metrics(metrics, k)[0]] == names
+    assert [metric.asked_at for metric in parse_metrics(metrics, k)[0]] == names
 
 
 def test_a_summary_has_the_names_that_were_asked_for(spark):
     """`dcg` at 2 comes with `ndcg` and is asked for, too; `idcg` is not."""
     table = spark.createDataFrame(ROWS, SCHEMA)
-    found = ndcg_spark.evaluate(table, metrics=["recall@1", "NDCG@2", "r@1", "dcg@2", "mrr"])
+    evaluation = ndcg_spark.evaluate(table, metrics=["recall@1", "NDCG@2", "r@1", "dcg@2", "mrr"])
     names = {("r", 1): "recall@1", ("ndcg", 2): "NDCG@2", ("dcg", 2): "dcg@2", ("rr", None): "mrr@all"}
-    assert asked_in(found.summary) == names | {("idcg", 2): None}
-    (row,) = found.summary.where("asked = 'recall@1'").collect()
+    assert asked_in(evaluation.summary) == names | {("idcg", 2): None}
+    (row,) = evaluation.summary.where("asked = 'recall@1'").collect()
     assert (row["metric"], row["k"], row["value"]) == ("r", 1, 0.5)
-    assert {row["metric"] for row in found.means().collect()} == set(names.values())
+    assert {row["metric"] for row in evaluation.means().collect()} == set(names.values())
     plain = {("ndcg", k): f"ndcg@{'all' if k is None else k}" for k in (1, None)}
     plain |= {(name, k): None for name in ("dcg", "idcg") for k in (1, None)}
     assert asked_in(ndcg_spark.evaluate(table, k=[1, None]).summary) == plain
@@ -52,11 +52,11 @@ def test_a_summary_has_the_names_that_were_asked_for(spark):
 
 def test_metrics_of_the_catalogue_have_names_too(spark):
     table, items = spark.createDataFrame(ROWS, SCHEMA), spark.createDataFrame([(1,), (2,), (3,)], "item_id long")
-    found = ndcg_spark.evaluate(
+    evaluation = ndcg_spark.evaluate(
         table, metrics=["Coverage@2", "ap@2"], items=items, item="item_id", convention="default;ties=item_asc"
     )
     names = {("coverage", 2): "Coverage@2", ("ap", 2): "ap@2", ("outside_catalogue", 2): None}
-    assert asked_in(found.summary) == names
+    assert asked_in(evaluation.summary) == names
 
 
 def test_names_are_kept_over_nights(spark):
@@ -79,22 +79,22 @@ def test_comparisons_have_the_names_too(spark):
     """Where runs were evaluated, and of per-query tables; `dcg` stands beside `ndcg`, and is not asked for."""
     rows = [(run, *row) for run in ("a", "b") for row in ROWS]
     table = spark.createDataFrame(rows, "ranker string, " + SCHEMA)
-    found = ndcg_spark.evaluate(table, run="ranker", metrics=["recall@1", "r@2", "ndcg@2"])
+    evaluation = ndcg_spark.evaluate(table, run="ranker", metrics=["recall@1", "r@2", "ndcg@2"])
     compare = partial(ndcg_spark.compare, baseline="a", runs=["a", "b"], replicates=0, flips=0)
     names = {("r", 1): "recall@1", ("r", 2): "r@2", ("ndcg", 2): "ndcg@2"}
-    compared = compare(found)
+    compared = compare(evaluation)
     assert asked_in(compared.summary) == names | {("dcg", 2): None}
     assert {row["metric"] for row in compared.differences().collect()} == set(names.values())
-    assert asked_in(compare(found.per_query).summary) == {("ndcg", 2): "ndcg@2", ("dcg", 2): None}
-    by_name = compare(found.per_query, metrics="r,recall@2,NDCG")
+    assert asked_in(compare(evaluation.per_query).summary) == {("ndcg", 2): "ndcg@2", ("dcg", 2): None}
+    by_name = compare(evaluation.per_query, metrics="r,recall@2,NDCG")
     assert asked_in(by_name.summary) == {("r", 1): "r@1", ("r", 2): "r@2", ("ndcg", 2): "NDCG@2"}
 
 
 def test_a_comparison_that_is_rolled_up_keeps_its_names(spark):
     rows = [(run, *row) for run in ("a", "b") for row in ROWS]
     table = spark.createDataFrame(rows, "ranker string, " + SCHEMA)
-    found = ndcg_spark.evaluate(table, run="ranker", metrics="recall@1")
-    compared = ndcg_spark.compare(found, baseline="a", runs=["a", "b"], replicates=0, flips=0).summary
+    evaluation = ndcg_spark.evaluate(table, run="ranker", metrics="recall@1")
+    compared = ndcg_spark.compare(evaluation, baseline="a", runs=["a", "b"], replicates=0, flips=0).summary
     night = spark.createDataFrame(compared.collect(), compared.schema)
     stamped = {"config_hash": F.lit("h"), "convention": F.lit("c"), "run_date": F.lit("2026-01-05").cast("date")}
     new = night.withColumns(stamped)

@@ -79,18 +79,18 @@ def test_a_row_without_a_key_is_refused_by_every_strategy(engine, form, key):
 @pytest.mark.parametrize(("by_rank", "columns"), [(False, SCORED), (True, BY_RANK)], ids=["score", "rank"])
 def test_reject_evaluates_as_if_the_rows_were_not_there(engine, given, by_rank, columns):
     """Beside a row of each reason, two queries score what loops say of them alone."""
-    bad = [one for one in BAD_ROWS.values() if one.columns is columns and one.convention == Convention()]
+    bad = [row for row in BAD_ROWS.values() if row.columns is columns and row.convention == Convention()]
     assert len(bad) == (6 if by_rank else 15)
     rows = cells(*[{"item_id": f"b{n}", **one.cells} for n, one in enumerate(bad)], *GOOD_ROWS)
     options = {"run": "run", "weight": "w", "k": [1, 3], "on_invalid": "reject", **engine}
     options |= {"rank": "rank"} if by_rank else {}
     names = ("status", "n_items", "n_judged", "n_relevant", "dcg", "idcg", "ndcg")
-    found = {
+    actual = {
         ((row["run"], row["query_id"]), row["k"]): [row[name] for name in names]
         for row in rows_of(evaluate(given(rows, SCHEMA), **options).per_query)
     }
     expected = evaluate_by_loops(GOOD_RANKING, CHOICES, [1, 3])
-    assert found == {key: [getattr(one, name) for name in names] for key, one in expected.items()}
+    assert actual == {key: [getattr(one, name) for name in names] for key, one in expected.items()}
 
 
 def test_ranks_are_checked_in_their_own_type(spark):
@@ -108,22 +108,22 @@ def test_ranks_are_checked_in_their_own_type(spark):
         frame = spark.createDataFrame(rows, SCHEMA).withColumn("rank", F.col("rank").cast(kind))
         counted = count_rows(report_bad_rows(run_rows(frame, settings, judged=True), RowRules(settings)))
         assert (counted.read, counted.rejected) == (len(bad) + 3, expected)
-        found = collect_cases({"one": Case(data=frame, settings=settings)})["one"]
-        assert_same_results(found, evaluate_by_loops(GOOD_RANKING, CHOICES, [1, 3]))
+        actual = collect_cases({"one": Case(data=frame, settings=settings)})["one"]
+        assert_same_results(actual, evaluate_by_loops(GOOD_RANKING, CHOICES, [1, 3]))
 
 
 def test_bad_rows_of_judgments(engine, given):
     """Refused, or left out: of two ranked items the second is judged, so that DCG@3 is 3 / log2(3)."""
     reasons = ("null_query", "null_item", "nan_relevance", "infinite_relevance", "gain_overflow", "bad_weight")
-    bad = [one for one in BAD_ROWS.values() if one.reason in reasons]
+    bad = [row for row in BAD_ROWS.values() if row.reason in reasons]
     rows = cells(*[{"query_id": "q9", "item_id": f"b{n}", **one.cells} for n, one in enumerate(bad)], {})
     chosen = [(row[1], row[2], row[5], row[6]) for row in rows]
     judgments = given(chosen, "query_id string, item_id string, relevance double, w double")
     run = given([("q1", "x", 1.0), ("q1", "y", 2.0)], "query_id string, item_id string, score double")
     options = {"weight": "w", "k": 3, **engine}
     assert refused(evaluate(run, judgments, **options)).startswith("bad row: ")
-    found = evaluate(run, judgments, on_invalid="reject", **options)
-    (row,) = rows_of(found.per_query)
+    evaluation = evaluate(run, judgments, on_invalid="reject", **options)
+    (row,) = rows_of(evaluation.per_query)
     assert (row["query_id"], row["dcg"]) == ("q1", pytest.approx(3 * 0.6309297535714575))
 
 
@@ -135,6 +135,6 @@ def test_bad_rows_of_arrays(engine, given):
     schema, good = "query_id string, relevance array<double>", ("q", [1.0, None])
     for bad in BAD_ARRAYS if engine["engine"] == "local" else BAD_ARRAYS[3:]:
         assert "1 bad row of 2" in refused(evaluate(given([good, bad], schema), k=1, **engine))
-    found = evaluate(given([*BAD_ARRAYS[:3], good, *BAD_ARRAYS[3:]], schema), k=1, on_invalid="reject", **engine)
-    (row,) = rows_of(found.per_query)
+    evaluation = evaluate(given([*BAD_ARRAYS[:3], good, *BAD_ARRAYS[3:]], schema), k=1, on_invalid="reject", **engine)
+    (row,) = rows_of(evaluation.per_query)
     assert [row[name] for name in ("query_id", "n_items", "n_judged", "ndcg")] == ["q", 2, 1, 1.0]

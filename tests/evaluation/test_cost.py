@@ -53,10 +53,10 @@ def test_a_table_is_read_once_and_its_partial_rankings_shuffled_once(table: Data
     """Whatever is ranked, and how. The sums of the summary are a second, tiny shuffle."""
     ties, scores = {"convention": "default;ties=expected"}, {"score": ["score", "rank"]}
     for options in ({}, {"rank": "rank"}, ties, {"k": "all"}, scores):
-        found = evaluate(table, **({"k": [1, 3, 10]} | options))
-        assert costs(found.rankings) == (1, 1, 2), options
-        assert costs(found.per_query) == (1, 1, 3), options
-        assert costs(found.summary) == (1, 2, 3), options
+        evaluation = evaluate(table, **({"k": [1, 3, 10]} | options))
+        assert costs(evaluation.rankings) == (1, 1, 2), options
+        assert costs(evaluation.per_query) == (1, 1, 3), options
+        assert costs(evaluation.summary) == (1, 2, 3), options
 
 
 def test_judgments_are_one_scan_more_and_no_join(table: DataFrame) -> None:
@@ -68,9 +68,9 @@ def test_judgments_are_one_scan_more_and_no_join(table: DataFrame) -> None:
 
 @pytest.mark.classic("Python workers read files themselves")
 def test_files_that_workers_read_are_not_scanned_by_spark(path: Path) -> None:
-    found = evaluate(str(path), k=[1, 3, 10])
-    assert costs(found.rankings) == (0, 1, 2)
-    assert costs(found.summary) == (0, 2, 3)
+    evaluation = evaluate(str(path), k=[1, 3, 10])
+    assert costs(evaluation.rankings) == (0, 1, 2)
+    assert costs(evaluation.summary) == (0, 2, 3)
 
 
 def test_to_check_all_rows_for_duplicates_costs_one_shuffle_more(table: DataFrame) -> None:
@@ -78,9 +78,9 @@ def test_to_check_all_rows_for_duplicates_costs_one_shuffle_more(table: DataFram
 
 
 def test_arrays_are_not_shuffled(spark: SparkSession) -> None:
-    found = evaluate(spark.createDataFrame([("q", [1, 0])], "query_id string, relevance array<int>"), k=2)
-    assert costs(found.per_query) == (0, 0, 2)
-    assert "Exchange" not in plan_of(found.per_query)
+    evaluation = evaluate(spark.createDataFrame([("q", [1, 0])], "query_id string, relevance array<int>"), k=2)
+    assert costs(evaluation.per_query) == (0, 0, 2)
+    assert "Exchange" not in plan_of(evaluation.per_query)
 
 
 def test_only_the_columns_in_use_are_read(table: DataFrame) -> None:
@@ -143,8 +143,8 @@ def test_tasks_without_adaptive_execution_are_those_of_cores(spark: SparkSession
         if "judged" in kind:
             options["judgments"] = table.select("query_id", "item_id", "relevance")
             table = table.drop("relevance")
-        found = tasks_of(evaluate(str(path) if kind == "path" else table, k=3, **options).summary)
-    assert max(found) <= 2 + ("judged" in kind) * 2, found
+        actual = tasks_of(evaluate(str(path) if kind == "path" else table, k=3, **options).summary)
+    assert max(actual) <= 2 + ("judged" in kind) * 2, actual
 
 
 def test_tasks_are_left_to_spark_where_it_adapts_or_does_not_know_the_size(spark: SparkSession, path: Path) -> None:

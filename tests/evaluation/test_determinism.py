@@ -54,12 +54,12 @@ def bits(summary) -> dict[tuple, tuple]:
 
 
 def summary_bits(rows) -> dict[tuple, tuple]:
-    found = {}
+    actual = {}
     for row in rows:
         key = tuple(row[name] for name in KEYS)
-        assert key not in found
-        found[key] = (*numbers_of(row), *(row[name] for name in ROW_COUNTS))
-    return found
+        assert key not in actual
+        actual[key] = (*numbers_of(row), *(row[name] for name in ROW_COUNTS))
+    return actual
 
 
 def numbers_of(row) -> tuple:
@@ -85,10 +85,10 @@ def collected(spark):
 @pytest.fixture(scope="module")
 def reference(collected) -> dict[tuple, tuple]:
     """Every metric and cutoff, overall and by country; a run without a name."""
-    found, metrics = summary_bits(collected[0]), ("ndcg", "dcg", "idcg")
+    actual, metrics = summary_bits(collected[0]), ("ndcg", "dcg", "idcg")
     groups = (("", ""), ("country", "DE"), ("country", "FR"))
-    assert set(found) == {("", *group, metric, k) for group in groups for metric in metrics for k in (1, 3, 10)}
-    return found
+    assert set(actual) == {("", *group, metric, k) for group in groups for metric in metrics for k in (1, 3, 10)}
+    return actual
 
 
 # --- Whoever ranks, wherever rows lie
@@ -133,10 +133,10 @@ def arrays_of(spark, rows: Sequence[Row], ties: str):
     cells = [
         (
             query,
-            [r.relevance for r in in_total_order(its, ties)],
-            [r.relevance for r in its if r.relevance is not None],
+            [r.relevance for r in in_total_order(group, ties)],
+            [r.relevance for r in group if r.relevance is not None],
         )
-        for query, its in rows_by_query(rows).items()
+        for query, group in rows_by_query(rows).items()
     ]
     schema = "query_id string, ranked array<double>, judged array<double>"
     return spark.createDataFrame(cells, schema).selectExpr("*", WEIGHT, COUNTRY)
@@ -146,8 +146,8 @@ def arrays_of(spark, rows: Sequence[Row], ties: str):
 def stored(spark, tmp_path_factory) -> dict[str, str]:
     """The rows as Parquet files: shuffled, and sorted by query."""
     folder, rows = tmp_path_factory.mktemp("determinism"), tied_rows()
-    for name, its in {"shuffled": shuffled(rows, 5), "sorted": sorted(rows, key=lambda row: row.query)}.items():
-        cells = [row.asDict() for row in weighted_table(spark, its).drop("rank").collect()]
+    for name, group in {"shuffled": shuffled(rows, 5), "sorted": sorted(rows, key=lambda row: row.query)}.items():
+        cells = [row.asDict() for row in weighted_table(spark, group).drop("rank").collect()]
         table = pa.Table.from_pylist(cells)
         (folder / name).mkdir()
         for at in range(2):  # of ever so many row groups, so that parts begin and end within queries
@@ -166,27 +166,27 @@ def evaluations(spark, stored: dict[str, str], ties: str) -> dict[str, object]:
         "weight": "w",
     }
     long = options | {"null_score": "unretrieved"} | ({"order": "position"} if ties == "input_order" else {})
-    found: dict[str, object] = {}
+    actual: dict[str, object] = {}
     for order, path in stored.items():
         frame = spark.read.parquet(path)
-        found[f"engine by Spark, {order}"] = evaluate(frame, strategy="engine", **long)
-        found[f"engine by files, {order}"] = evaluate_small_parts(path, source="parquet", **long)
-        found[f"window, {order}"] = evaluate(frame, strategy="window", **long)
+        actual[f"engine by Spark, {order}"] = evaluate(frame, strategy="engine", **long)
+        actual[f"engine by files, {order}"] = evaluate_small_parts(path, source="parquet", **long)
+        actual[f"window, {order}"] = evaluate(frame, strategy="window", **long)
         if ties in ("item_asc", "input_order"):
             rows = shuffled(tied_rows(), 7) if order == "shuffled" else tied_rows()
             arrays = arrays_of(spark, rows, ties).repartition(3)
             named = {"relevance": "ranked", "ideal": "judged"} | ({"order": "w"} if ties == "input_order" else {})
-            found[f"arrays, {order}"] = evaluate(arrays, **options, **named)
-    return found
+            actual[f"arrays, {order}"] = evaluate(arrays, **options, **named)
+    return actual
 
 
 def together(frames: dict[str, object]) -> dict[str, list]:
     """Rows of some frames, by name, with one action for all of them."""
     named = [frame.withColumn("evaluation", F.lit(name)) for name, frame in frames.items()]
-    found: dict[str, list] = {name: [] for name in frames}
+    actual: dict[str, list] = {name: [] for name in frames}
     for row in reduce(lambda left, right: left.unionByName(right), named).collect():
-        found[row["evaluation"]].append(row)
-    return found
+        actual[row["evaluation"]].append(row)
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -206,11 +206,11 @@ def test_strategy_source_order_and_partitions_do_not_change_a_bit(
     """Of any query, and of any mean; equal scores, items and order values among the rows."""
     settings = {"spark__sql__shuffle__partitions": partitions, "spark__sql__adaptive__enabled": str(adaptive).lower()}
     with session_settings(spark, **{**SHORT_LIVED_PLANS, **settings}):
-        found = evaluations(spark, stored, ties)
-        queries = together({name: one.per_query.select(*PER_QUERY) for name, one in found.items()})
-        means = together({name: one.summary for name, one in found.items()})
-    assert len(found) == (8 if ties != "expected" else 6)
-    for name in found:
+        actual = evaluations(spark, stored, ties)
+        queries = together({name: one.per_query.select(*PER_QUERY) for name, one in actual.items()})
+        means = together({name: one.summary for name, one in actual.items()})
+    assert len(actual) == (8 if ties != "expected" else 6)
+    for name in actual:
         of_queries = {(row["query_id"], row["k"]): tuple(map(exact, row[2:-1])) for row in queries[name]}
         of_means = {tuple(row[key] for key in KEYS): numbers_of(row) for row in means[name]}
         assert (len(of_queries), len(of_means)) == (15 * 4, 3 * 3 * 4)
@@ -218,10 +218,10 @@ def test_strategy_source_order_and_partitions_do_not_change_a_bit(
     statuses = {row["status"] for row in queries["engine by Spark, sorted"]}
     assert statuses == {"evaluated", "missing", "unjudged", "no_relevant"}
     rows = {tuple(row[key] for key in KEYS): [row[n] for n in ROW_COUNTS] for row in means["window, sorted"]}
-    for name in found:
+    for name in actual:
         if not name.startswith("arrays"):  # of which a row is a query
-            its = {tuple(row[key] for key in KEYS): [row[n] for n in ROW_COUNTS] for row in means[name]}
-            assert its == rows, name
+            group = {tuple(row[key] for key in KEYS): [row[n] for n in ROW_COUNTS] for row in means[name]}
+            assert group == rows, name
 
 
 @pytest.mark.classic("Python workers read files themselves")
@@ -320,9 +320,9 @@ def test_equal_weights_give_the_unweighted_values():
 
 def test_means_are_rounded_once(engine):
     """The exact mean of the values of the queries, as a fraction; their standard error; and the oracle's mean."""
-    found = evaluate(TABLE, k=10, **engine)
-    summary = {row["metric"]: row for row in rows_of(found.summary)}
-    per_query = [row for row in rows_of(found.per_query) if row["ndcg"] is not None]
+    evaluation = evaluate(TABLE, k=10, **engine)
+    summary = {row["metric"]: row for row in rows_of(evaluation.summary)}
+    per_query = [row for row in rows_of(evaluation.per_query) if row["ndcg"] is not None]
     for metric in ("ndcg", "dcg", "idcg"):
         values = [row[metric] for row in per_query]
         assert summary[metric]["value"] == float(sum(map(Fraction, values)) / len(values))

@@ -88,8 +88,8 @@ def test_rows_of_one_score_and_order_are_told_apart_by_item_whatever_their_order
     for order in (cells, cells[::-1], cells[1:] + cells[:1]):
         data = table(order, LONG_SCHEMA)
         data = data.drop_columns(["relevance"]) if judged else data
-        found = evaluate(data, judgments, k=1, order="position", convention="default;ties=input_order", **engine)
-        assert bool(refused(found)) == (items == "xxy"), order
+        evaluation = evaluate(data, judgments, k=1, order="position", convention="default;ties=input_order", **engine)
+        assert bool(refused(evaluation)) == (items == "xxy"), order
 
 
 @pytest.mark.parametrize("engine", ["local", "window"], indirect=True)
@@ -97,8 +97,8 @@ def test_equal_order_values_do_not_leave_a_number_to_row_order(engine):
     """Score and order value tie, so the lowest relevance comes first: DCG@1 is 0, whatever the order of rows."""
     rows = [("q", item, 0.5, grade, 1, 1) for item, grade in (("a", 0.0), ("b", 1.0), ("c", 1.0), ("d", 0.0))]
     options = {"k": 1, "order": "position", "convention": "default;ties=input_order", **engine}
-    for its in (rows, rows[::-1]):
-        (row,) = rows_of(evaluate(table(its, LONG_SCHEMA), **options).summary, "ndcg")
+    for group in (rows, rows[::-1]):
+        (row,) = rows_of(evaluate(table(group, LONG_SCHEMA), **options).summary, "ndcg")
         assert row["value"] == 0.0
 
 
@@ -123,8 +123,8 @@ def test_duplicates_are_rows_like_any_other_where_they_are_not_checked(engine, r
 def test_an_item_twice_with_the_check_off_counts_its_lowest_relevance_first(engine, ties):
     rows = [("q", "a", 0.5, 0.0, 1, 1), ("q", "a", 0.5, 1.0, 1, 1)]
     options = {"k": 1, "check_duplicates": "none", "convention": f"default;ties={ties}", **engine}
-    for its in (rows, rows[::-1]):
-        (row,) = rows_of(evaluate(table(its, LONG_SCHEMA), **options).summary, "ndcg")
+    for group in (rows, rows[::-1]):
+        (row,) = rows_of(evaluate(table(group, LONG_SCHEMA), **options).summary, "ndcg")
         assert row["value"] == 0.0
 
 
@@ -250,8 +250,8 @@ def test_the_judgment_that_counts(spark):
     cases = {
         policy: Case(data=run, judgments=judgments, settings=settings_for(policy)) for policy in ("best", "first")
     }
-    found = collect_cases(cases)
-    assert (found["best"]["q", 1].dcg, found["first"]["q", 1].dcg) == (7.0, 1.0)
+    actual = collect_cases(cases)
+    assert (actual["best"]["q", 1].dcg, actual["first"]["q", 1].dcg) == (7.0, 1.0)
 
 
 def test_the_best_of_given_ranks_is_the_smallest(spark):
@@ -260,9 +260,9 @@ def test_the_best_of_given_ranks_is_the_smallest(spark):
         columns=Columns(rank="rank"), convention=Convention(duplicates="best"), cutoffs=(1, 10)
     )
     (frame,) = convert_tables({"data": table(cells, LONG_SCHEMA)}).values()
-    found = {row["k"]: row for row in score_queries(rank_queries(frame, settings), settings).collect()}
-    assert (found[1]["dcg"], found[10]["dcg"], found[10]["n_items"]) == (1.0, 1.0, 2)
-    assert (found[1]["n_rows"], found[1]["n_left_out"]) == (3, 1)
+    actual = {row["k"]: row for row in score_queries(rank_queries(frame, settings), settings).collect()}
+    assert (actual[1]["dcg"], actual[10]["dcg"], actual[10]["n_items"]) == (1.0, 1.0, 2)
+    assert (actual[1]["n_rows"], actual[1]["n_left_out"]) == (3, 1)
 
 
 ORDERS = {"timestamp": ("2026-01-31 10:00:01", "2026-01-31 10:00:00"), "date": ("2026-02-01", "2026-01-31")}
@@ -282,8 +282,8 @@ def test_first_by_an_order_column_of_any_type(spark):
         cases[kind] = Case(
             data=rows.withColumn("position", rows["position"].cast(kind)).coalesce(1), settings=settings
         )
-    for kind, found in collect_cases(cases).items():
-        assert (found["q", 1].dcg, found["p", 1].dcg) == (1.0, 1.0), kind
+    for kind, actual in collect_cases(cases).items():
+        assert (actual["q", 1].dcg, actual["p", 1].dcg) == (1.0, 1.0), kind
 
 
 @pytest.mark.parametrize("strategy", ["engine", "window"])
@@ -311,7 +311,7 @@ def test_equal_copies_are_told_apart_by_all_that_matters(spark):
         for turned in (1, -1):
             frame = spark.createDataFrame([*cells, copy][::turned], schema).coalesce(1)
             cases[f"{policy} {turned}"] = Case(data=frame, settings=settings_for(policy, ties="input_order"))
-    assert {name: found["q", 1].dcg for name, found in collect_cases(cases).items()} == dict.fromkeys(cases, 1.0)
+    assert {name: actual["q", 1].dcg for name, actual in collect_cases(cases).items()} == dict.fromkeys(cases, 1.0)
 
 
 @pytest.mark.parametrize("policy", ["first", "best"])
@@ -327,8 +327,8 @@ def test_the_lowest_whole_numbers_are_the_worst(spark, policy):
     settings = EvaluationSettings(columns=columns, convention=convention, cutoffs=(1,))
     schema = "query_id string, item_id string, score int, relevance int, position int, w double"
     for rows in (cells, cells[::-1]):
-        found = rank_queries(spark.createDataFrame(rows, schema).coalesce(1), settings).collect()
-        kept = {row["query_id"]: (row["ranked"], row["weight"]) for row in found}
+        actual = rank_queries(spark.createDataFrame(rows, schema).coalesce(1), settings).collect()
+        kept = {row["query_id"]: (row["ranked"], row["weight"]) for row in actual}
         assert kept == {"q": ([float(lowest + 1)], 2.0), "p": ([0.0], 1.0)}
 
 
@@ -356,15 +356,15 @@ def test_rows_add_up(engine, unjudged):
     judgments = table([(row.query, row.item, row.relevance) for row in judged], ids + grade)
     options = {"k": [1, 10], "convention": f"default;unjudged={unjudged}", **engine}
     left_out = [row for row in retrieved if row.relevance is None and unjudged == "condensed"]
-    for found, n_read in (
+    for actual, n_read in (
         (evaluate(data, null_score="unretrieved", **options), len(rows)),
         (evaluate(run, judgments, **options), len(retrieved)),
     ):
-        queries = [row for row in rows_of(found.per_query) if row["k"] == 10]
+        queries = [row for row in rows_of(actual.per_query) if row["k"] == 10]
         assert sum(row["n_rows"] for row in queries) == n_read
         assert sum(row["n_left_out"] for row in queries) == len(left_out)
         dropped = sum(row["n_rows"] - row["n_left_out"] for row in queries if row["dcg"] is None)
-        (summary,) = (row for row in rows_of(found.summary, "ndcg") if row["k"] == 10)
+        (summary,) = (row for row in rows_of(actual.summary, "ndcg") if row["k"] == 10)
         assert summary["n_rows"] + summary["n_left_out"] == n_read
         assert summary["n_left_out"] == len(left_out) + dropped
         expected = evaluate_by_loops(rows, replace(CHOICES, unjudged=unjudged), [10])

@@ -40,8 +40,8 @@ TYPES: dict[str, list[Any]] = {
     "smallint": WHOLE,
     "int": WHOLE,
     "bigint": [*WHOLE, 2**53, 2**53 + 1],
-    "decimal(3,1)": [Decimal(one) for one in ("1.0", "1.00", "0.1", "-0.0", "0", "10")],
-    "decimal(38,18)": [Decimal(one) for one in ("1.5", "1.50", "1e-18", "-1.5", "0", "12345678901234567890.5")],
+    "decimal(3,1)": [Decimal(element) for element in ("1.0", "1.00", "0.1", "-0.0", "0", "10")],
+    "decimal(38,18)": [Decimal(text) for text in ("1.5", "1.50", "1e-18", "-1.5", "0", "12345678901234567890.5")],
     "float": [0.0, -0.0, 1.5, 0.125, 1e-45, -1e-45],
     "double": [0.0, -0.0, 1.5, 0.1, 0.3, 0.1 + 0.2],
     "date": [date(2026, 10, 25), date(2026, 10, 26), date(1, 1, 1), date(1582, 10, 4), date(1582, 10, 15), date.max],
@@ -86,9 +86,9 @@ def test_queries_runs_and_segments_are_told_apart(engine, kind):
     n = len(distinct(keys))
     segments = with_columns(rows, query_id=keys, part=keys, ranker=keys)
     run = {} if engine["engine"] == "local" and kind in RUNS_OF_SPARK else {"run": "ranker"}
-    found = rows_of(evaluate(segments, k=2, segments=["part"], **run, **engine).summary, "ndcg")
-    assert sorted(row["n_queries"] for row in found) == ([1] * (2 * n) if run else [1] * n + [n])
-    assert len({row["run"] for row in found}) == (n if run else 1)
+    actual = rows_of(evaluate(segments, k=2, segments=["part"], **run, **engine).summary, "ndcg")
+    assert sorted(row["n_queries"] for row in actual) == ([1] * (2 * n) if run else [1] * n + [n])
+    assert len({row["run"] for row in actual}) == (n if run else 1)
     (row,) = rows_of(evaluate(with_columns(rows, query_id=keys), k=2, **engine).summary, "ndcg")
     assert row["n_queries"] == n
 
@@ -98,10 +98,12 @@ def test_items_are_joined_and_found_twice(engine, kind):
     """Hits of a run among judgments: items of a query, and queries of an item."""
     run, truth = (distinct(column(kind, 6, seed)) for seed in (2, 3))
     for role, other in (("item_id", "query_id"), ("query_id", "item_id")):
-        ranked = table([(one, "x", 1.0) for one in run], f"{role} {kind}, {other} string, score double")
-        judged = table([(one, "x", 1) for one in truth], f"{role} {kind}, {other} string, relevance int")
-        found = evaluate(ranked, judged, metrics="p@1000", convention=Convention(unjudged_query="zero"), **engine)
-        assert round(1000 * sum(row["p"] for row in rows_of(found.per_query))) == len({*run} & {*truth})
+        ranked = table([(element, "x", 1.0) for element in run], f"{role} {kind}, {other} string, score double")
+        judged = table([(element, "x", 1) for element in truth], f"{role} {kind}, {other} string, relevance int")
+        evaluation = evaluate(
+            ranked, judged, metrics="p@1000", convention=Convention(unjudged_query="zero"), **engine
+        )
+        assert round(1000 * sum(row["p"] for row in rows_of(evaluation.per_query))) == len({*run} & {*truth})
     keys = column(kind, 6, 2)
     repeated = with_columns(table([("q", 1.0, 1)] * 6, "query_id string, score double, relevance int"), item_id=keys)
     for options in ({},) if engine["engine"] == "local" else ({}, {"check_duplicates": "all"}):  # by Spark alone
@@ -114,7 +116,9 @@ def test_items_of_lists_are_compared(engine, kind):
     run, truth = (distinct(column(kind, 6, seed)) for seed in (4, 5))
     schema = f"query_id string, a array<{kind}>, b array<{{}}>"
     lists = table([("q", run, truth)], schema.format(kind))
-    graded = table([("q", run, [(one, 1) for one in truth])], schema.format(f"struct<id: {kind}, grade: int>"))
+    graded = table(
+        [("q", run, [(element, 1) for element in truth])], schema.format(f"struct<id: {kind}, grade: int>")
+    )
     for data in (lists, graded):
         (row,) = rows_of(evaluate(data, ranked="a", relevant="b", metrics="p@1000", **engine).per_query)
         assert round(1000 * row["p"]) == len({*run} & {*truth})
@@ -123,25 +127,27 @@ def test_items_of_lists_are_compared(engine, kind):
 def test_what_python_says_is_equal_spark_says_is_equal(spark):
     """And keys of all types at once are as many as Spark counts: each row differs from the first in one of them."""
     first = [values[0] for values in TYPES.values()]
-    rows = [[*first[:at], value, *first[at + 1 :]] for at, its in enumerate(TYPES.values()) for value in its]
+    rows = [[*first[:at], value, *first[at + 1 :]] for at, group in enumerate(TYPES.values()) for value in group]
     names = [f"key{at}" for at in range(len(TYPES))]
     keys = table(rows, ", ".join(f"{name} {kind}" for name, kind in zip(names, TYPES, strict=True)))
     data = with_columns(keys, item_id=pa.array(range(len(rows))), score=1.0, relevance=1)
     data = with_columns(data, **{f"s_{name}": keys[name] for name in names})
-    found = rows_of(evaluate(data, k=2, query=names, segments=[f"s_{one}" for one in names], engine="spark").summary)
+    actual = rows_of(
+        evaluate(data, k=2, query=names, segments=[f"s_{name}" for name in names], engine="spark").summary
+    )
     frame = convert_tables({"data": data})["data"]
     counts = frame.agg(F.count_distinct(F.struct(*names)), *map(F.count_distinct, names)).first()
     pairs = [tuple(row[name] for name in names) for row in keys.to_pylist()]
-    assert [*counts] == [len({*pairs}), *(len({*its}) for its in zip(*pairs, strict=True))]
-    assert [row["segment_by"] for row in found if row["metric"] == "ndcg"].count("") == 1
-    assert len([row for row in found if row["metric"] == "ndcg"]) == 1 + sum(counts[1:])
-    assert max(row["n_queries"] for row in found) == counts[0]
+    assert [*counts] == [len({*pairs}), *(len({*group}) for group in zip(*pairs, strict=True))]
+    assert [row["segment_by"] for row in actual if row["metric"] == "ndcg"].count("") == 1
+    assert len([row for row in actual if row["metric"] == "ndcg"]) == 1 + sum(counts[1:])
+    assert max(row["n_queries"] for row in actual) == counts[0]
 
     of_queries = with_columns(keys, k=10, ndcg=0.5)
     one, other = (of_queries.slice(at).take(pa.array(range(0, len(keys) - at, 2 - at))) for at in (0, 1))
     frames = convert_tables({"one": one, "other": other})
     paired = frames["one"].select(names).distinct().join(frames["other"].select(names).distinct(), names).count()
-    (row,) = compare({name: its.dropDuplicates(names) for name, its in frames.items()}, baseline="one", query=names,
+    (row,) = compare({name: rows.dropDuplicates(names) for name, rows in frames.items()}, baseline="one", query=names,
                      metrics="ndcg", replicates=0, flips=0).summary.collect()  # fmt: skip
     assert row["n_queries"] - row["n_only_run"] - row["n_only_baseline"] == paired
     assert row["n_queries"] == counts[0]
@@ -151,12 +157,14 @@ def test_what_python_says_is_equal_spark_says_is_equal(spark):
 def test_comparisons_pair_the_queries_that_spark_joins(spark, kind):
     one, other = (distinct(column(kind, 6, seed)) for seed in (6, 7))
     schema = f"query_id {kind}, user {kind}, part {kind}, k int, ndcg double"
-    tables = {name: table([(key, key, key, 10, 0.5) for key in its], schema) for name, its in
+    tables = {name: table([(key, key, key, 10, 0.5) for key in group], schema) for name, group in
               (("one", one), ("other", other))}  # fmt: skip
     frames = convert_tables(tables)
     assert frames["one"].join(frames["other"], "query_id").count() == len({*one} & {*other})
-    found = compare(tables, baseline="one", metrics="ndcg", replicates=0, flips=0, segments="part", cluster="user")
-    rows = found.summary.collect()
+    comparison = compare(
+        tables, baseline="one", metrics="ndcg", replicates=0, flips=0, segments="part", cluster="user"
+    )
+    rows = comparison.summary.collect()
     (whole,) = [row for row in rows if row["segment_by"] == ""]
     assert whole["n_queries"] - whole["n_only_run"] - whole["n_only_baseline"] == len({*one} & {*other})
     assert whole["n_queries"] == len({*one} | {*other}) == len(rows) - 1

@@ -57,7 +57,7 @@ def test_every_field_of_a_plan_can_be_chosen() -> None:
     renamed = {"cutoffs": "k", "segment_sets": "segments"}
     fields = {renamed.get(name, name) for name in names_of(EvaluationSettings)}
     settings = EvaluationSettings()
-    columns = {name for its in (settings.columns, settings.item_columns) for name in names_of(its)}
+    columns = {name for group in (settings.columns, settings.item_columns) for name in names_of(group)}
     assert (fields - {"columns", "item_columns"}) | columns == set(OPTIONS)
 
 
@@ -126,18 +126,18 @@ def test_means_for_people(engine: dict[str, str], capsys: pytest.CaptureFixture[
         ["a", "of=DE", "ndcg@10", f"{second:.4f}", "1"],
         "... and 2 more; show(5) prints all rows",
     )
-    found = result.to_pandas()
+    actual = result.to_pandas()
     names = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n"]
     means = result.means()
     shown = means.column_names if isinstance(means, pa.Table) else means.columns
-    assert found.columns.tolist() == shown == names
-    assert found["ci_low"].tolist() == pytest.approx([mean - half, *[math.nan] * 4], abs=1e-12, nan_ok=True)
-    assert found["ci_high"].tolist() == pytest.approx([mean + half, *[math.nan] * 4], abs=1e-12, nan_ok=True)
-    assert found["value"].tolist() == pytest.approx([mean, 1, second, 1, 1], abs=1e-12)
-    assert found["interval"].tolist() == [f"[{mean - half:.4f}, {mean + half:.4f}]", *[None] * 4]
+    assert actual.columns.tolist() == shown == names
+    assert actual["ci_low"].tolist() == pytest.approx([mean - half, *[math.nan] * 4], abs=1e-12, nan_ok=True)
+    assert actual["ci_high"].tolist() == pytest.approx([mean + half, *[math.nan] * 4], abs=1e-12, nan_ok=True)
+    assert actual["value"].tolist() == pytest.approx([mean, 1, second, 1, 1], abs=1e-12)
+    assert actual["interval"].tolist() == [f"[{mean - half:.4f}, {mean + half:.4f}]", *[None] * 4]
     keys = [("a", "overall", 2), ("b", "overall", 1), ("a", "of=DE", 1), ("b", "of=DE", 1), ("a", "of=null", 1)]
-    assert list(zip(found["run"], found["segment"], found["n"], strict=True)) == keys
-    assert set(found["metric"]) == {"ndcg@10"}
+    assert list(zip(actual["run"], actual["segment"], actual["n"], strict=True)) == keys
+    assert set(actual["metric"]) == {"ndcg@10"}
     assert result._repr_html_().count("<tr") == 6
     asked = evaluate(rows_of_two_runs(2.0), run="r", metrics="dcg@2,ndcg@all").to_pandas()
     assert asked["metric"].tolist() == ["dcg@2"] * 2 + ["ndcg@all"] * 2
@@ -213,8 +213,8 @@ def test_arrays_whose_judged_ones_lack_a_relevance_are_refused(engine: dict[str,
         ("c", [0.0], []),
         ("d", [2.0, 1.0], [2.0, 1.0]),
     ]
-    found = rows_of(evaluate(table(good, schema), ideal="judged", k=4, **engine).per_query)
-    assert all(0 <= row["ndcg"] <= 1 for row in found if row["ndcg"] is not None)
+    rows = rows_of(evaluate(table(good, schema), ideal="judged", k=4, **engine).per_query)
+    assert all(0 <= row["ndcg"] <= 1 for row in rows if row["ndcg"] is not None)
     for bad in (([3.0, 3.0], [3.0]), ([3.0], [2.0, 2.0]), ([1.0], []), ([1.0, 2.0, 1.0], [2.0, 1.0])):
         said = refused(evaluate(table([good[0], ("e", *bad)], schema), ideal="judged", k=1, **engine))
         assert "'relevance' has a relevance that column 'judged' lacks, in query query_id=e" in said
@@ -231,9 +231,9 @@ def test_a_gain_that_a_function_makes_infinite_is_refused_by_query(spark: SparkS
     data = spark.createDataFrame(
         [("q1", 1, 0.5, 1.0), ("q7", 1, 0.5, 3.0)], "query_id string, item_id int, score double, relevance double"
     )
-    found = evaluate(data, convention=Convention(gain=lambda level: 1.0 / (3.0 - level)))
+    evaluation = evaluate(data, convention=Convention(gain=lambda level: 1.0 / (3.0 - level)))
     with pytest.raises(SPARK_ERRORS) as raised:
-        found.per_query.collect()
+        evaluation.per_query.collect()
     message = find_refusal(str(raised.value)) or ""
     assert message.startswith("query query_id=q7 has relevance 3, whose gain is not finite")
 
@@ -257,8 +257,8 @@ def test_evaluations_in_threads_see_their_own_rows(spark: SparkSession, tmp_path
     spark.createDataFrame(few_rows(40), LONG).write.parquet(f"{tmp_path}/rows")
     frame, before = spark.read.parquet(f"{tmp_path}/rows"), sys.stdout
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda n: n_queries(frame.where(f"query_id < {n}")), range(1, 9)))
-    assert found == list(range(1, 9))
+        actual = list(pool.map(lambda n: n_queries(frame.where(f"query_id < {n}")), range(1, 9)))
+    assert actual == list(range(1, 9))
     assert sys.stdout is before
 
 
@@ -299,7 +299,7 @@ INSIDE = ("entry", "entries", "judged", "best", "orders", "n_zero", "bad_row", "
 def test_no_name_of_the_inside_is_taken_from_the_user(engine: dict[str, str], scores: tuple[str, ...]) -> None:
     """Four queries: half of the names are their key, half of them segments; the relevant item is second."""
     queries, segments = INSIDE[::2], INSIDE[1::2]
-    names = [*(f"{one} int" for one in queries), *(f"{one} string" for one in segments)]
+    names = [*(f"{query} int" for query in queries), *(f"{segment} string" for segment in segments)]
     rows = [
         (*[query] * len(queries), *"x" * len(segments), item, score, score, relevance)
         for query in range(4)
@@ -307,6 +307,6 @@ def test_no_name_of_the_inside_is_taken_from_the_user(engine: dict[str, str], sc
     ]
     data = table(rows, ", ".join([*names, "i string, s double, t double, rel int"]))
     options = {"query": queries, "item": "i", "score": scores, "relevance": "rel", "segments": segments}
-    found = rows_of(evaluate(data, **options, **engine).summary, "ndcg")
-    assert {(row["value"], row["n_queries"]) for row in found} == {(1 / math.log2(3), 4)}
-    assert len(found) == (1 + len(segments)) * len(scores)
+    actual = rows_of(evaluate(data, **options, **engine).summary, "ndcg")
+    assert {(row["value"], row["n_queries"]) for row in actual} == {(1 / math.log2(3), 4)}
+    assert len(actual) == (1 + len(segments)) * len(scores)

@@ -42,16 +42,16 @@ def together(frames: Mapping[str, DataFrame | pa.Table]) -> Rows:
     if all(isinstance(frame, pa.Table) for frame in frames.values()):
         return {name: frame.to_pylist() for name, frame in frames.items()}
     named = [frame.withColumn("of", F.lit(name)) for name, frame in frames.items()]
-    found: Rows = {name: [] for name in frames}
+    actual: Rows = {name: [] for name in frames}
     for row in reduce(lambda left, right: left.unionByName(right), named).collect():
-        found[row["of"]].append(row.asDict())
-    return found
+        actual[row["of"]].append(row.asDict())
+    return actual
 
 
 def by_run(rows: list[dict[str, Any]]) -> Rows:
     """Steps of each run, in order."""
     ordered = sorted(rows, key=lambda row: (row["run"], row.get("step", 0)))
-    return {run: list(its) for run, its in groupby(ordered, key=lambda row: row["run"])}
+    return {run: list(group) for run, group in groupby(ordered, key=lambda row: row["run"])}
 
 
 def parts_of(steps: list[dict[str, Any]]) -> dict[str, float]:
@@ -63,11 +63,11 @@ def parts_of(steps: list[dict[str, Any]]) -> dict[str, float]:
 def assert_adds_up(steps: Rows, queries: Rows) -> None:
     """Of every run: steps add up to the gap, queries add up to the gap, each step is the change of the mean."""
     assert steps.keys() == queries.keys()
-    for run, its in steps.items():
-        gap = its[-1]["value"] - its[0]["value"]
-        assert math.fsum(parts_of(its).values()) == pytest.approx(gap, rel=0, abs=EXACT), run
+    for run, group in steps.items():
+        gap = group[-1]["value"] - group[0]["value"]
+        assert math.fsum(parts_of(group).values()) == pytest.approx(gap, rel=0, abs=EXACT), run
         assert math.fsum(row["contribution"] for row in queries[run]) == pytest.approx(gap, rel=0, abs=EXACT), run
-        for before, row in pairwise(its):
+        for before, row in pairwise(group):
             assert row["contribution"] == pytest.approx(row["value"] - before["value"], rel=0, abs=EXACT), run
 
 
@@ -119,13 +119,13 @@ def by_hand(request):
         request.getfixturevalue("_short_lived_plans")
     table, _ = table_of(request.getfixturevalue("spark") if request.param == "spark" else None)
     options: Any = {"run": "run", "weight": "w", "null_score": "unretrieved"}
-    found = {
+    actual = {
         "there": explain_difference(table, A, B, k=K_A, k_b=K_B, **options),
         "back": explain_difference(table, B, A, k=K_B, k_b=K_A, **options),
         "same": explain_difference(table, A, Convention.parse(A), k=K_A, **options),
     }
-    queries = together({name: one.queries for name, one in found.items()})
-    return by_run(together({"": found["there"].steps})[""]), {name: by_run(its) for name, its in queries.items()}
+    queries = together({name: one.queries for name, one in actual.items()})
+    return by_run(together({"": actual["there"].steps})[""]), {name: by_run(group) for name, group in queries.items()}
 
 
 def test_the_part_that_differs_has_the_whole_gap(by_hand):
@@ -176,10 +176,10 @@ def test_the_ends_are_what_the_oracle_says(by_hand):
 def test_queries_that_only_one_convention_counts(by_hand):
     """m1 is 1 of two queries, then 1 of one: + 1/2. A query that leaves the mean takes its share along, here 0."""
     queries = {row["query_id"]: row for rows in by_hand[1]["there"].values() for row in rows}
-    found = {
+    actual = {
         query: [queries[query][n] for n in ("value_a", "value_b", "contribution")] for query in ("m1", "m2", "n2")
     }
-    assert found == {"m1": [1.0, 1.0, 0.5], "m2": [0.0, None, 0.0], "n2": [0.0, 1.0, 0.5]}
+    assert actual == {"m1": [1.0, 1.0, 0.5], "m2": [0.0, None, 0.0], "n2": [0.0, 1.0, 0.5]}
     assert queries["w1"]["contribution"] == pytest.approx(0.75 * (1 - L) / 2, rel=0, abs=EXACT)
 
 
@@ -190,19 +190,19 @@ def test_the_way_back_is_the_negative(by_hand):
         back = {row["query_id"]: row for row in queries["back"][run]}
         assert len(back) == len(there)
         for row in there:
-            its = back[row["query_id"]]
-            assert (its["value_a"], its["value_b"]) == (row["value_b"], row["value_a"]), (run, row)
-            assert its["contribution"] == -row["contribution"], (run, row)
+            group = back[row["query_id"]]
+            assert (group["value_a"], group["value_b"]) == (row["value_b"], row["value_a"]), (run, row)
+            assert group["contribution"] == -row["contribution"], (run, row)
         total = math.fsum(parts_of(steps[run]).values())
         assert math.fsum(row["contribution"] for row in back.values()) == pytest.approx(-total, rel=0, abs=EXACT), run
 
 
 def test_one_convention_twice_has_no_gap_in_any_query(by_hand):
-    for run, its in by_hand[1]["same"].items():
-        assert {row["contribution"] for row in its} == {0.0}, run
-        assert all(row["value_a"] == row["value_b"] for row in its), run
+    for run, group in by_hand[1]["same"].items():
+        assert {row["contribution"] for row in group} == {0.0}, run
+        assert all(row["value_a"] == row["value_b"] for row in group), run
         values = {row["query_id"]: row["value_a"] for row in by_hand[1]["there"][run]}
-        assert {row["query_id"]: row["value_a"] for row in its} == values, run
+        assert {row["query_id"]: row["value_a"] for row in group} == values, run
 
 
 # --- Real rankings, where outside tools computed both ends
@@ -229,18 +229,18 @@ def test_between_tools_on_real_rankings(spark, shared_data):
     shared = load(shared_data, "lightgbm_lambdarank")
     table = spark.read.parquet(str(shared_data / "lightgbm_lambdarank" / "rows.parquet")).coalesce(1)
     options: Any = {"k": 10, "item": "doc_id", "run": "run", "order": "pos"}
-    found = {" to ".join(pair): explain_difference(table, *pair, **options) for pair in BETWEEN}
-    steps = together({pair: one.steps for pair, one in found.items()})
-    queries = together({pair: found[pair].queries for pair in ("trec_eval to sklearn", "sklearn to lightgbm")})
+    actual = {" to ".join(pair): explain_difference(table, *pair, **options) for pair in BETWEEN}
+    steps = together({pair: one.steps for pair, one in actual.items()})
+    queries = together({pair: actual[pair].queries for pair in ("trec_eval to sklearn", "sklearn to lightgbm")})
     for a, b in BETWEEN:
         its_steps = by_run(steps[f"{a} to {b}"])
         assert its_steps.keys() == {"lgb20", "lgb2_ties"}
-        for run, its in its_steps.items():
+        for run, group in its_steps.items():
             means = {tool: value for (tool, r, _, k), (_, value) in shared.means.items() if (r, k) == (run, 10)}
             expected = [means[name] for name in (TOOLS[a], *BETWEEN[a, b].values(), TOOLS[b])]
-            assert [row["value"] for row in its] == pytest.approx(expected, rel=0, abs=EXACT), (a, b, run)
-            assert {row["n_queries"] for row in its} == {50}
-            parts = parts_of(its)
+            assert [row["value"] for row in group] == pytest.approx(expected, rel=0, abs=EXACT), (a, b, run)
+            assert {row["n_queries"] for row in group} == {50}
+            parts = parts_of(group)
             assert list(parts) == [*BETWEEN[a, b], "denominator"]
             assert (parts["negative"], parts["denominator"]) == (0.0, 0.0)
             assert math.fsum(parts.values()) == pytest.approx(means[TOOLS[b]] - means[TOOLS[a]], rel=0, abs=EXACT)

@@ -105,9 +105,9 @@ def assert_expected(rows, expected: list[Row]) -> None:
 
 
 def ranked_here(settings: EvaluationSettings = SETTINGS, **opened) -> LocalRanking:
-    found = rank_locally(opened, settings)
-    assert isinstance(found, LocalRanking), found
-    return found
+    actual = rank_locally(opened, settings)
+    assert isinstance(actual, LocalRanking), actual
+    return actual
 
 
 # --- Formats
@@ -177,8 +177,8 @@ def test_trec_text_files_with_comments_and_malformed_lines(tmp_path):
     )
     settings = replace(SETTINGS, on_invalid="reject")
     opened = {"input": open_local(str(run), "trec-run"), "judgments": open_local(str(qrels), "trec-qrels")}
-    found = ranked_here(settings, **opened)
-    bad = found.count_bad_rows()
+    actual = ranked_here(settings, **opened)
+    bad = actual.count_bad_rows()
     assert (bad["input"].read, bad["input"].rejected) == (4, {"malformed_line": 1, "score_not_a_number": 1})
     assert bad["input"].examples == {
         "score_not_a_number": "query_id=2, item=d1", "malformed_line": "line '1 Q0 d3 0.7 tag'"
@@ -187,7 +187,7 @@ def test_trec_text_files_with_comments_and_malformed_lines(tmp_path):
     assert (judged.read, judged.rejected) == (6, {"malformed_line": 1, "relevance_not_a_number": 1})
     rows = [Row(query="1", item="d1", score=0.9, relevance=0.0), Row(query="1", item="d2", score=0.8, relevance=2.0)]
     rows += [Row(query="2", item="d1", relevance=1.0), Row(query="3", item="d1", relevance=-1.0)]
-    assert_expected(found.per_query().to_pylist(), rows)
+    assert_expected(actual.per_query().to_pylist(), rows)
 
 
 def test_a_malformed_line_is_shown(spark, tmp_path):
@@ -215,8 +215,8 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
         counts = counted(checked)
         assert (counts.read, counts.rejected) == (7, {"malformed_line": 3})
         settings = EvaluationSettings(cutoffs=(10,), on_invalid="reject")
-        found = score_queries(rank_queries(table.frame, settings), settings).collect()
-        assert [(row["n_items"], row["n_relevant"]) for row in found] == [(4, 3)]
+        rows = score_queries(rank_queries(table.frame, settings), settings).collect()
+        assert [(row["n_items"], row["n_relevant"]) for row in rows] == [(4, 3)]
         checked = run_rows(table.frame, SETTINGS, judged=True, original=True)
         lost = checked.where("bad_row is not null")
         assert {row["row"][MALFORMED] for row in lost.select("row").collect()} == {
@@ -229,9 +229,9 @@ def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_r
     path.write_text("query_id,item_id,score,relevance\nq,a,one,1\nq,b,1\n")
     checked = run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, original=True)
     rejected = select_rejects(report_bad_rows(checked, RowRules(SETTINGS)), "input").collect()
-    found = {row["reason"]: json.loads(row["row"]) for row in rejected}
-    assert found["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
-    assert found["malformed_line"][MALFORMED] == "q,b,1"
+    actual = {row["reason"]: json.loads(row["row"]) for row in rejected}
+    assert actual["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
+    assert actual["malformed_line"][MALFORMED] == "q,b,1"
 
 
 def test_files_of_a_csv_folder_whose_headers_differ_are_refused(spark, tmp_path):
@@ -274,9 +274,9 @@ def test_a_score_in_csv_that_is_no_number_is_a_bad_row(tmp_path):
     texts = [" 1.5 ", "1e-3", "-.5", "high", "1,5", "12 %", "0,5", "NaN", "-Infinity", "", "1d", "2.5f", "0x1p3"]
     lines = [f'q,i{n},"{text}",1' for n, text in enumerate(texts)]
     (tmp_path / "rows.csv").write_text("query_id,item_id,score,relevance\n" + "\n".join(lines) + "\n")
-    found = ranked_here(input=open_local(str(tmp_path / "rows.csv"))).count_bad_rows()["input"]
+    actual = ranked_here(input=open_local(str(tmp_path / "rows.csv"))).count_bad_rows()["input"]
     expected = {"score_not_a_number": 7, "nan_score": 1, "infinite_score": 1, "null_score": 1}
-    assert (found.read, found.rejected) == (13, expected)
+    assert (actual.read, actual.rejected) == (13, expected)
 
 
 # --- What is not there, and what does not fit
@@ -360,9 +360,9 @@ def test_ranks_are_taken_where_there_is_no_score():
     """With the same configuration; a table with both is ranked by its scores."""
     rows = [("q", "a", 1, 0.0), ("q", "b", 2, 1.0)]
     ranks = table_of(rows, "query_id string, item_id string, rank int, relevance double")
-    named, found = evaluate_frame(ranks, k=2, rank="rank"), evaluate_frame(ranks, k=2)
-    assert found.provenance == named.provenance
-    assert rows_of(found.summary, "ndcg")[0]["value"] == pytest.approx(0.6309297535714575, abs=1e-12)
+    named, actual = evaluate_frame(ranks, k=2, rank="rank"), evaluate_frame(ranks, k=2)
+    assert actual.provenance == named.provenance
+    assert rows_of(actual.summary, "ndcg")[0]["value"] == pytest.approx(0.6309297535714575, abs=1e-12)
     both = evaluate_frame(with_columns(ranks, score=pa.array([1.0, 2.0])), k=2)
     assert rows_of(both.summary, "ndcg")[0]["value"] == 1.0
     assert both.provenance != named.provenance
@@ -477,7 +477,7 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize(("column", "kind", "cell"), UNREADABLE, ids=lambda one: str(one)[:30])
+@pytest.mark.parametrize(("column", "kind", "cell"), UNREADABLE, ids=lambda element: str(element)[:30])
 def test_types_beside_and_inside_arrays_are_refused_as_in_long_tables(column, kind, cell):
     rest = {
         "query_id": ("string", "q"),
@@ -512,8 +512,8 @@ RUN = table_of([(1, 2, 1.0, 1), (1, 3, 2.0, 1)], "query_id int, item_id bigint, 
 def test_whole_numbers_of_different_widths_are_the_same_key_and_segment():
     rows = [Row(query="1", item=2, score=1.0, relevance=1.0), Row(query="1", item=3, score=2.0, relevance=None)]
     judged = table_of([(1, 2, 1, 1)], "query_id bigint, item_id smallint, relevance tinyint, tier bigint")
-    found = Case(data=RUN, judgments=judged, settings=SETTINGS).results_here()
-    assert_same_results(found, evaluate(rows, CHOICES, CUTOFFS))
+    actual = Case(data=RUN, judgments=judged, settings=SETTINGS).results_here()
+    assert_same_results(actual, evaluate(rows, CHOICES, CUTOFFS))
     summary = evaluate_frame(RUN, judged, segments=["tier"]).summary
     assert sorted(row["segment"] for row in rows_of(summary, "ndcg")) == ["", "1"]
     for tables, kind in (((drop(RUN, "tier"), judged), pa.int64()), ((RUN, drop(judged, "tier")), pa.int32())):
@@ -563,13 +563,13 @@ def test_every_type_of_score_and_relevance(kind):
     types = table_of([], f"score {'double' if kind == 'boolean' else kind}, relevance {kind}").schema
     data = table_of([(r.query, r.item, float(r.score), r.relevance) for r in plain], SCHEMA)
     data = with_columns(data, **{field.name: data[field.name].cast(field.type) for field in types})
-    found = Case(data=data, settings=SETTINGS).results_here()
-    assert_same_results(found, evaluate(plain, CHOICES, CUTOFFS))
+    actual = Case(data=data, settings=SETTINGS).results_here()
+    assert_same_results(actual, evaluate(plain, CHOICES, CUTOFFS))
 
 
 def test_fractions_of_decimals_count_in_full():
     """1/log2(2) * (2^1.5 - 1), and a score that differs in the third decimal alone."""
     cells = [("q", "a", Decimal("0.123"), Decimal("1.5")), ("q", "b", Decimal("0.124"), Decimal("0.5"))]
     data = table_of(cells, "query_id string, item_id string, score decimal(6,3), relevance decimal(3,1)")
-    found = Case(data=data, settings=EvaluationSettings(cutoffs=(1,))).results_here()["q", 1]
-    assert (found.dcg, found.idcg) == pytest.approx((2**0.5 - 1, 2**1.5 - 1), abs=1e-15)
+    actual = Case(data=data, settings=EvaluationSettings(cutoffs=(1,))).results_here()["q", 1]
+    assert (actual.dcg, actual.idcg) == pytest.approx((2**0.5 - 1, 2**1.5 - 1), abs=1e-15)

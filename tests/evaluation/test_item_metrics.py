@@ -79,8 +79,8 @@ def test_worked_values_of_novelty(metric, expected):
 def test_worked_values_of_first_appearance():  # def
     items = {"a": {"days": 60.0, "seen": True}, "b": {"days": 1.0, "seen": True}}
     assert values("first_appearance@3", [["a", "b", "never"]], items) == pytest.approx([20.333333333333], abs=1e-12)
-    found = values("first_new@3", [["a", "b", "never"], ["b", "a"], ["never"], []], items)
-    assert found == pytest.approx([3, math.nan, 1, math.nan], nan_ok=True)
+    actual = values("first_new@3", [["a", "b", "never"], ["b", "a"], ["never"], []], items)
+    assert actual == pytest.approx([3, math.nan, 1, math.nan], nan_ok=True)
     assert values("first_new@2", [["a", "b", "never"]], items) == pytest.approx([math.nan], nan_ok=True)
 
 
@@ -125,8 +125,8 @@ def random_world(draw: random.Random, *, whole: bool):
     }
     lists = [draw.sample(names, draw.randint(0, 12)) for _ in range(5)]
     judged = [
-        [(name, draw.choice([0, 1, 2]), draw.sample("12345", draw.randint(1, 3))) for name in its]
-        for its in (draw.sample(names, draw.choice([0, 3, 12])) for _ in range(5))
+        [(name, draw.choice([0, 1, 2]), draw.sample("12345", draw.randint(1, 3))) for name in group]
+        for group in (draw.sample(names, draw.choice([0, 3, 12])) for _ in range(5))
     ]
     return items, lists, judged
 
@@ -147,13 +147,13 @@ DEFINED = {
     "alpha_ndcg(alpha=1)": lambda listed, items, judged, k: item_lists.defined_alpha_ndcg(listed, judged, 1, 1, k),
     "alpha_ndcg(alpha=0)": lambda listed, items, judged, k: item_lists.defined_alpha_ndcg(listed, judged, 0, 1, k),
     "novelty": lambda listed, items, judged, k: item_lists.defined_mean(
-        listed, lambda one: -math.log2(max(1, items.get(one, {}).get("interactions", 0)) / 700), k
+        listed, lambda element: -math.log2(max(1, items.get(element, {}).get("interactions", 0)) / 700), k
     ),
     "novelty(by=users)": lambda listed, items, judged, k: item_lists.defined_mean(
-        listed, lambda one: -math.log2(max(1, items.get(one, {}).get("users", 0)) / 40), k
+        listed, lambda element: -math.log2(max(1, items.get(element, {}).get("users", 0)) / 40), k
     ),
     "first_appearance": lambda listed, items, judged, k: item_lists.defined_mean(
-        listed, lambda one: items.get(one, {}).get("days", 0.0), k
+        listed, lambda element: items.get(element, {}).get("days", 0.0), k
     ),
     "first_new": lambda listed, items, judged, k: item_lists.defined_first_new(listed, items, k),
 }
@@ -165,9 +165,9 @@ def test_by_its_definition_in_plain_loops(name, k):
     draw = random.Random(f"{name} {k}")
     for seed in range(12):
         items, lists, judged = random_world(draw, whole=seed % 2 == 0)
-        wanted = [DEFINED[name](*one, k) for one in zip(lists, [items] * len(lists), judged, strict=True)]
-        found = values(f"{name}@{k}", lists, items, judged, totals=(700, 40))
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+        wanted = [DEFINED[name](*element, k) for element in zip(lists, [items] * len(lists), judged, strict=True)]
+        actual = values(f"{name}@{k}", lists, items, judged, totals=(700, 40))
+        np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-12)
 
 
 def test_every_metric_of_lists_of_items_has_a_definition():
@@ -182,13 +182,15 @@ def test_catalogue_metrics_by_sorted_exposures(seed):
     lists = [draw.sample(range(35), draw.randint(0, 8)) for _ in range(draw.randint(1, 9))]
     lists.append([0])
     wanted = item_lists.defined_exposure(lists, list(catalogue), k)
-    places = [one for listed in lists for one in listed[:k]]
-    counts = [places.count(one) for one in catalogue if one in places]
+    places = [row for listed in lists for row in listed[:k]]
+    counts = [places.count(element) for element in catalogue if element in places]
     exposure = Exposure(
-        {count: counts.count(count) for count in counts}, len(catalogue), sum(one not in catalogue for one in places)
+        {count: counts.count(count) for count in counts},
+        len(catalogue),
+        sum(place not in catalogue for place in places),
     )
-    found = {name: parse_metric(name)[0].value(exposure) for name in wanted}
-    assert found == pytest.approx(wanted, abs=1e-12)
+    actual = {name: parse_metric(name)[0].value(exposure) for name in wanted}
+    assert actual == pytest.approx(wanted, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", DEFINED)
@@ -198,7 +200,7 @@ def test_a_query_has_the_same_bits_alone_and_in_a_batch_and_at_any_largest_cutof
     metric = parse_metric(name)[0]
     batch = rankings_batch(lists, items, judged, (700, 40))
     together = metric.values(lists_in(batch, metric, 4), 4)
-    longer = {one: {**its, "vector": its["vector"] and [*its["vector"], 1.0]} for one, its in items.items()}
+    longer = {one: {**row, "vector": row["vector"] and [*row["vector"], 1.0]} for one, row in items.items()}
     other = rankings_batch([["item-1", "item-2", "item-3"]], longer, [[]], (700, 40))
     for at in range(len(lists)):
         for largest in (4, 7, None):
@@ -214,11 +216,11 @@ def test_a_greedy_list_has_alpha_ndcg_1_to_the_last_bit():
     for seed in range(30):
         draw = random.Random(seed)
         judged = [(name, 1, draw.sample("123456", draw.randint(1, 4))) for name in "abcdefghij"]
-        topics = {name: set(its) for name, _, its in judged}
+        topics = {name: set(group) for name, _, group in judged}
         ideal: list[str] = []
         while len(ideal) < len(topics):
             left = sorted(set(topics) - set(ideal), reverse=True)
-            gains = [item_lists.topic_gain(one, ideal, topics, 0.3) for one in left]
+            gains = [item_lists.topic_gain(element, ideal, topics, 0.3) for element in left]
             ideal.append(left[gains.index(max(gains))])
         assert values("alpha_ndcg(alpha=0.3)@7", [ideal], judged=[judged]) == [1.0]
 
@@ -262,7 +264,7 @@ def test_more_categories_than_a_word_has_bits():
 )
 def test_vectors_that_are_refused(vectors, message):
     with pytest.raises(InputRefusedError) as raised:
-        values("ild@2", [["a", "b"]], {name: {"vector": its} for name, its in vectors.items()})
+        values("ild@2", [["a", "b"]], {name: {"vector": group} for name, group in vectors.items()})
     assert str(raised.value) == message
 
 

@@ -103,7 +103,10 @@ def test_every_bad_row_of_a_csv_is_counted_by_reason(metrics, tmp_path):
         "gain_overflow 1": [{"relevance": "1e6"}],
         "bad_weight 3": [{"weight": "-0.5"}, {"weight": "NaN"}, {"weight": None}],
     }
-    rows = [{**GOOD, "item_id": f"i{n}", **one} for n, one in enumerate(one for its in bad.values() for one in its)]
+    rows = [
+        {**GOOD, "item_id": f"i{n}", **one}
+        for n, one in enumerate(element for group in bad.values() for element in group)
+    ]
     columns = {name: [f'"{row[name]}"' if row[name] is not None else None for row in rows] for name in GOOD}
     source = write_table(tmp_path / "in" / "rows.csv", columns)
     ended = refused_night(metrics, tmp_path, "--input", source, "--weight-col", "weight")

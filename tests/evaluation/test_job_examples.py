@@ -118,8 +118,8 @@ def test_rankers_in_one_csv_and_json_in_a_file(folder):
         *("--segment-cols", "query_id", "--json", folder / "out.json", *HERE),
     )
     outcome = json.loads((folder / "out.json").read_text("utf-8"))
-    found = [row for row in outcome["metrics"] if row["segment_by"] == "query_id"]
-    got = {(row["run"], row["segment"], row["metric"], row["k"]): row["value"] for row in found}
+    actual = [row for row in outcome["metrics"] if row["segment_by"] == "query_id"]
+    got = {(row["run"], row["segment"], row["metric"], row["k"]): row["value"] for row in actual}
     wanted = {(*rankers[name], metric, k): value for (name, metric, k), value in expected("exponential").items()}
     assert {key: got[key] for key in wanted} == wanted
     assert value_of(outcome, "ndcg", 5, run="b") == pytest.approx(0.624051, abs=PRINTED)

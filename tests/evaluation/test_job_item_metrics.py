@@ -52,21 +52,21 @@ def test_five_copies_of_one_book(tmp_path, books):
     ended = done(
         *options(books), "--metrics", METRICS, "--output", table, "--per-query-output", queries, *gates, "--json", "-"
     )
-    found = {row["metric"]: row["value"] for row in ended.json["metrics"]}
-    assert found["ndcg"] == 1
-    assert found["ils"] == pytest.approx(1, abs=1e-12)
-    assert found["ild(by=categories)"] == pytest.approx(0, abs=1e-12)
-    assert found["alpha_ndcg"] == pytest.approx(0.515007224375, abs=1e-12)  # pyndeval 0.0.8
-    assert found["novelty"] == pytest.approx((math.log2(2) + 4 * math.log2(4)) / 5, abs=1e-12)
-    assert (found["first_new"], found["first_appearance"]) == (2, 6)
-    assert found["coverage"] == 5 / 9
-    assert found["gini"] == pytest.approx(4 / 9, abs=1e-15)
-    assert (found["pairs_left_out"], found["outside_catalogue"]) == (0, 0)
+    actual = {row["metric"]: row["value"] for row in ended.json["metrics"]}
+    assert actual["ndcg"] == 1
+    assert actual["ils"] == pytest.approx(1, abs=1e-12)
+    assert actual["ild(by=categories)"] == pytest.approx(0, abs=1e-12)
+    assert actual["alpha_ndcg"] == pytest.approx(0.515007224375, abs=1e-12)  # pyndeval 0.0.8
+    assert actual["novelty"] == pytest.approx((math.log2(2) + 4 * math.log2(4)) / 5, abs=1e-12)
+    assert (actual["first_new"], actual["first_appearance"]) == (2, 6)
+    assert actual["coverage"] == 5 / 9
+    assert actual["gini"] == pytest.approx(4 / 9, abs=1e-15)
+    assert (actual["pairs_left_out"], actual["outside_catalogue"]) == (0, 0)
     stored = {row["metric"]: row for row in stored_rows(table)}
-    assert {name: row["value"] for name, row in stored.items()} == found
+    assert {name: row["value"] for name, row in stored.items()} == actual
     assert (stored["coverage"]["std_error"], stored["coverage"]["n_queries"]) == (None, 1)
     (query,) = stored_rows(queries)
-    assert query["ild_by_categories"] == found["ild(by=categories)"]
+    assert query["ild_by_categories"] == actual["ild(by=categories)"]
     assert not {"items", "features", "coverage"} & query.keys()
     assert "coverage@5 0.5556" in ended.out
     assert "gate coverage@5>=0.5: met (0.555556)" in ended.out

@@ -25,15 +25,15 @@ def test_worked_values_in_json_and_in_both_tables(engine, tmp_path):
     table, queries = tmp_path / "table", tmp_path / "queries"
     common = ("--input", rows, "--null-score", "unretrieved", "--metrics", NAMES, "--engine", engine["engine"])
     ended = done(*common, "--output", table, "--per-query-output", queries, "--gate", "rr>=0.5", "--json", "-")
-    found = {(row["metric"], row["k"]): row["value"] for row in ended.json["metrics"]}
-    assert found.keys() == {*WORKED, *((name, 5) for name in ("ndcg", "dcg", "idcg"))}
-    assert {key: found[key] for key in WORKED} == pytest.approx(WORKED, abs=1e-12)
-    assert {(row["metric"], row["k"]): row["value"] for row in stored_rows(table)} == found
+    actual = {(row["metric"], row["k"]): row["value"] for row in ended.json["metrics"]}
+    assert actual.keys() == {*WORKED, *((name, 5) for name in ("ndcg", "dcg", "idcg"))}
+    assert {key: actual[key] for key in WORKED} == pytest.approx(WORKED, abs=1e-12)
+    assert {(row["metric"], row["k"]): row["value"] for row in stored_rows(table)} == actual
     by_cutoff = {row["k"]: row for row in stored_rows(queries)}
-    assert (by_cutoff[5]["p_rel_2"], by_cutoff[None]["ap"]) == (0.4, found["ap", None])
+    assert (by_cutoff[5]["p_rel_2"], by_cutoff[None]["ap"]) == (0.4, actual["ap", None])
     assert by_cutoff[10]["p_rel_2"] is None
     assert {by_cutoff[k][name] for k in (10, None) for name in ("ndcg", "dcg", "idcg")} == {None}
-    assert by_cutoff[5]["ndcg"] == found["ndcg", 5]
+    assert by_cutoff[5]["ndcg"] == actual["ndcg", 5]
     assert "P(rel=2)@5 0.4000" in ended.out
     (line,) = [line for line in ended.out.splitlines() if line.startswith("overall ")]
     places = [line.index(f"  {name}") for name in NAMES.split(",")]

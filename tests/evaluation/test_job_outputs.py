@@ -97,8 +97,8 @@ def test_output_over_the_files_of_an_input_table(spark, logs):
 
 @pytest.mark.parametrize("places", [("m", "m/q"), ("m/q", "m"), ("m", "link2/../m")])
 def test_one_output_in_another(logs, places):
-    found = [logs.parent / place for place in places]
-    refused(logs, "--input", logs, "--output", found[0], "--per-query-output", found[1])
+    actual = [logs.parent / place for place in places]
+    refused(logs, "--input", logs, "--output", actual[0], "--per-query-output", actual[1])
 
 
 def test_one_output_in_another_by_the_name_of_a_table(spark, logs):
@@ -260,7 +260,9 @@ OF_CLASSIC = pytest.mark.classic(
 )
 def test_what_cannot_be_written_is_found_before_anything_is(engine, logs, flag):
     bad = write_rows(logs.parent / "bad.parquet", ROWS, score=lambda row: row.score if row.score > 1 else None)
-    places = {one: logs.parent / one[2:] for one in ("--output", "--per-query-output", "--rejects", "--json")}
+    places = {
+        element: logs.parent / element[2:] for element in ("--output", "--per-query-output", "--rejects", "--json")
+    }
     places[flag] = Path(UNWRITABLE)
     flags = [part for pair in places.items() for part in pair]
     before = files_below(logs.parent)

@@ -128,7 +128,7 @@ OF_CATALOG = (("--dataset", "web", "--input", "SELECT * FROM no_such_table"), ("
 @by("options, named", local=ABSENT, spark=[OF_CATALOG])
 def test_table(engine, good, outputs, options, named):
     """Every table that Spark does not find: test_inputs.py."""
-    filled = [one.format(good=good) for one in options]
+    filled = [option.format(good=good) for option in options]
     assert_refused(mean_ndcg("--engine", engine["engine"], *outputs, *filled), *named)
 
 
@@ -173,10 +173,10 @@ def test_output(engine, good, folder, tmp_path, options, named):
     write_rows(source / "rows.parquet", ROWS)
     before = files_below(folder)
     places = {"good": good, "out": tmp_path, "input": source}
-    filled = [one.format(**places) for one in options]
+    filled = [option.format(**places) for option in options]
     try:
         ended = mean_ndcg("--input", good, "--k", 3, "--engine", engine["engine"], *filled)
-        assert_refused(ended, *[one.format(**places) for one in named])
+        assert_refused(ended, *[name.format(**places) for name in named])
         assert "--engine local cannot" not in ended.err
         assert list(tmp_path.iterdir()) == []
         assert files_below(folder) == before

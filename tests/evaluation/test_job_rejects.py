@@ -95,7 +95,12 @@ def test_the_rejects_table_holds_each_bad_row_and_its_reason(long_run, folder):
 
     def comparable(query, item, score, relevance, reason):
         """Numbers as text: NaN and infinities are text in JSON, and NaN equals nothing."""
-        return query, item, *[None if one is None else str(float(one)) for one in (score, relevance)], reason
+        return (
+            query,
+            item,
+            *[None if element is None else str(float(element)) for element in (score, relevance)],
+            reason,
+        )
 
     got = [comparable(*[json.loads(row["row"])[name] for name in NAMES], row["reason"]) for row in rejects]
     assert Counter(got) == Counter(comparable(*row, reason) for row, reason in BAD)

@@ -64,8 +64,8 @@ def tables(text: str, kind: str, form: str) -> tuple[pa.Table, ...]:
 def test_types_change_no_number(engine, kind, form):
     """Each form gives the values of the same table of text, whose order is that of the type."""
 
-    def values(found) -> list[tuple]:
-        rows = sorted(rows_of(found.summary, "ndcg"), key=lambda row: row["segment"])
+    def values(actual) -> list[tuple]:
+        rows = sorted(rows_of(actual.summary, "ndcg"), key=lambda row: row["segment"])
         assert {row["segment_by"] for row in rows} == {"", "day"}
         return [(row["n_queries"], row["value"]) for row in rows]
 
@@ -108,8 +108,8 @@ def test_segments_of_dates_beyond_the_year_9999_in_files(given, engine):
     rows = table(
         [("p", "x", 1.0, 1), ("q", "x", 1.0, 1)], "query_id string, item_id string, score double, relevance int"
     )
-    found = evaluate(given(with_columns(rows, day=days), path=True), segments=["day"], **engine).summary
-    segments = {row["segment"]: row["n_queries"] for row in rows_of(found, "ndcg") if row["segment_by"]}
+    actual = evaluate(given(with_columns(rows, day=days), path=True), segments=["day"], **engine).summary
+    segments = {row["segment"]: row["n_queries"] for row in rows_of(actual, "ndcg") if row["segment_by"]}
     assert segments == {"1970-01-01": 1, "+10000-01-01": 1}
 
 
@@ -136,8 +136,8 @@ def test_a_query_that_python_has_no_value_for_is_refused_in_a_line(spark, score,
         f"cast({relevance} AS double) AS relevance",
         f"{part} AS part",
     )
-    found = evaluate(table, segments=["part"], convention=Convention(no_relevant="error"), strategy=strategy)
-    assert refusal(found.summary) == what.format(text)
+    evaluation = evaluate(table, segments=["part"], convention=Convention(no_relevant="error"), strategy=strategy)
+    assert refusal(evaluation.summary) == what.format(text)
 
 
 NAN = float("nan")
@@ -188,8 +188,8 @@ def test_the_two_zeros_are_one_key_and_all_nan_are_one_segment(given, engine, fo
     if form == "arrays":
         lists = [(0.0, [0.0, 1.0, 0.0], NAN), (1.0, [1.0, 0.0], 0.0), (2.0, [1.0], -0.0), (3.0, [1.0], NAN)]
         tables = (given(table(lists, f"query_id {kind}, relevance array<double>, day {kind}")),)
-    found = rows_of(evaluate(*tables, k=1, segments=["day"], **engine).summary, "ndcg")
-    means = {row["segment"]: (row["value"], row["n_queries"]) for row in found}
+    actual = rows_of(evaluate(*tables, k=1, segments=["day"], **engine).summary, "ndcg")
+    means = {row["segment"]: (row["value"], row["n_queries"]) for row in actual}
     assert means == {"": (0.75, 4), "0.0": (1.0, 2), "nan": (0.5, 2)}
 
 
@@ -208,7 +208,7 @@ def test_an_item_that_is_nan_is_a_bad_row_and_the_two_zeros_are_one_item(given, 
 
 def test_items_of_arrays_that_are_the_two_zeros_come_twice(engine):
     def said(*items: float) -> str:
-        lists = table([("q", [(one, 1.0) for one in items])],
+        lists = table([("q", [(item, 1.0) for item in items])],
                       "query_id string, relevance array<struct<item: double, relevance: double>>")  # fmt: skip
         return refused(evaluate(lists, **engine))
 

@@ -33,7 +33,7 @@ BOTH = {"ranked": "ranked", "relevant": "relevant"}
 
 def lists(seed: int, n_queries: int = 40, *, twice: bool = False) -> list[dict]:
     """Rows with ids, scores of which many are tied, and grades; none is empty throughout."""
-    draw, found = random.Random(seed), []
+    draw, actual = random.Random(seed), []
     for number in range(n_queries):
         items = [f"i{at}" for at in draw.sample(range(12), draw.randint(0, 9))]
         judged = {f"i{at}": draw.randint(0, 3) for at in draw.sample(range(12), draw.randint(0 if items else 1, 6))}
@@ -42,19 +42,19 @@ def lists(seed: int, n_queries: int = 40, *, twice: bool = False) -> list[dict]:
             at = draw.randrange(len(items))
             items.insert(draw.randint(0, len(items)), items[at])
             scores.append(float(draw.randint(0, 3)))
-        found.append({"query": f"q{number}", "items": items, "scores": scores, "judged": judged})
-    return found
+        actual.append({"query": f"q{number}", "items": items, "scores": scores, "judged": judged})
+    return actual
 
 
 def long_tables(rows: list[dict]) -> tuple[pa.Table, pa.Table]:
     """The same lists as a run and judgments."""
     run = [
-        (one["query"], item, at + 1, score)
-        for one in rows
-        for at, (item, score) in enumerate(zip(one["items"], one["scores"], strict=True))
+        (row["query"], item, at + 1, score)
+        for row in rows
+        for at, (item, score) in enumerate(zip(row["items"], row["scores"], strict=True))
     ]
     judged = [
-        (one["query"], item, grade, at) for one in rows for at, (item, grade) in enumerate(one["judged"].items())
+        (row["query"], item, grade, at) for row in rows for at, (item, grade) in enumerate(row["judged"].items())
     ]
     return (
         table(run, "query_id string, item_id string, place int, score double"),
@@ -63,7 +63,7 @@ def long_tables(rows: list[dict]) -> tuple[pa.Table, pa.Table]:
 
 
 def graded(rows: list[dict]) -> pa.Table:
-    cells = [(one["query"], list(zip(one["items"], one["scores"], strict=True)), one["judged"]) for one in rows]
+    cells = [(row["query"], list(zip(row["items"], row["scores"], strict=True)), row["judged"]) for row in rows]
     return table(
         cells, "query_id string, ranked array<struct<item_id: string, rating: double>>, relevant map<string, int>"
     )
@@ -71,7 +71,7 @@ def graded(rows: list[dict]) -> pa.Table:
 
 def in_order(rows: list[dict]) -> pa.Table:
     """Ids alone, and a second column of them in the opposite order."""
-    cells = [(one["query"], one["items"], one["items"][::-1], one["judged"]) for one in rows]
+    cells = [(row["query"], row["items"], row["items"][::-1], row["judged"]) for row in rows]
     return table(cells, "query_id string, ranked array<string>, other array<string>, relevant map<string, int>")
 
 
@@ -92,14 +92,14 @@ def values(evaluation, metric: str | None = None) -> list[float]:
 def test_means_by_hand(engine):
     """Two queries at k=3: q1 finds one of two relevant items on rank 2, q2 its only one on rank 1."""
     data = table([("q1", "DE", ["a", "b", "c"], ["b", "x"]), ("q2", "FR", ["d"], ["d"])], IDS)
-    found = evaluate(data, **BOTH, k=3, metrics="ndcg,r,p", segments="country", **engine)
+    evaluation = evaluate(data, **BOTH, k=3, metrics="ndcg,r,p", segments="country", **engine)
     ndcg = (1 / math.log2(3)) / (1 + 1 / math.log2(3))
     expected = {
         ("", "", "ndcg"): (ndcg + 1) / 2, ("country", "DE", "ndcg"): ndcg, ("country", "FR", "ndcg"): 1.0,
         ("", "", "r"): 0.75, ("country", "DE", "r"): 0.5, ("country", "FR", "r"): 1.0,
         ("", "", "p"): 1 / 3, ("country", "DE", "p"): 1 / 3, ("country", "FR", "p"): 1 / 3,
     }  # fmt: skip
-    rows = [row for row in rows_of(found.summary) if row["metric"] in ("ndcg", "r", "p")]
+    rows = [row for row in rows_of(evaluation.summary) if row["metric"] in ("ndcg", "r", "p")]
     assert {(row["segment_by"], row["segment"].rpartition("=")[2], row["metric"]): row["value"] for row in rows} == (
         pytest.approx(expected, abs=1e-15)
     )
@@ -124,9 +124,9 @@ def test_an_unsorted_ideal_list_is_in_the_order_of_relevant_items():
         ("2", [1, 2, 3, 4, 5], []),
     ]
     data = table(rows, "query_id string, ranked array<int>, relevant array<struct<item_id: int, relevance: int>>")
-    found = rows_of(evaluate(data, **BOTH, k=[3, 5, 10], convention="mllib").summary, "ndcg")
+    actual = rows_of(evaluate(data, **BOTH, k=[3, 5, 10], convention="mllib").summary, "ndcg")
     expected = {3: 0.511960, 5: 0.487807, 10: 0.518701}
-    assert {row["k"]: row["value"] for row in found} == pytest.approx(expected, abs=1e-6)
+    assert {row["k"]: row["value"] for row in actual} == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_an_unsorted_ideal_list_is_in_the_order_of_relevant_items():
 def test_structs_with_scores_are_a_long_table_with_scores(convention):
     rows = lists(2)
     run, judgments = long_tables(rows)
-    metrics = [one for one in METRICS if one.startswith(("ndcg", "p", "r@"))]
+    metrics = [metric for metric in METRICS if metric.startswith(("ndcg", "p", "r@"))]
     options = {"convention": convention, "metrics": metrics}
     by_lists = evaluate(graded(rows), **BOTH, **options)
     by_rows = evaluate(run, judgments, order="place" if "input_order" in convention else None, **options)
@@ -177,12 +177,14 @@ def test_rows_without_a_key_are_queries():
     keyed = in_order(lists(4))
     nameless = keyed.drop_columns(["query_id"])
     options = {**BOTH, "metrics": "ndcg@3,ap"}
-    found = evaluate(nameless, **options)
-    assert means(found) == means(evaluate(keyed, **options))
-    assert "query_id" not in found.per_query.column_names
-    assert len(found.per_query_table) > 0
+    evaluation = evaluate(nameless, **options)
+    assert means(evaluation) == means(evaluate(keyed, **options))
+    assert "query_id" not in evaluation.per_query.column_names
+    assert len(evaluation.per_query_table) > 0
     both = evaluate(nameless, **options | {"ranked": ["ranked", "other"]})
-    assert {one for one in means(both) if one[0] == "ranked"} == {("ranked", *one[1:]) for one in means(found)}
+    assert {mean for mean in means(both) if mean[0] == "ranked"} == {
+        ("ranked", *mean[1:]) for mean in means(evaluation)
+    }
     assert refusal(KINDS, evaluate, nameless, **options, sample=0.5).startswith(
         "sample needs a query column: name it"
     )
@@ -192,13 +194,13 @@ def test_rows_without_a_key_are_queries():
 def test_what_needs_no_key_and_what_does_on_spark(spark):
     table = spark.createDataFrame(graded(lists(4)).drop_columns(["query_id"]))
     options = {**BOTH, "metrics": "ndcg@3,ap"}
-    found, settings = evaluate(table, **options), evaluation_settings(**options)
+    actual, settings = evaluate(table, **options), evaluation_settings(**options)
     by_steps = score_queries(rank_queries(table, settings), settings)
-    assert by_steps.columns == found.per_query.columns
-    assert by_steps.count() == found.per_query.count()
-    assert "NDCG@3" in report(found, metric="ndcg@3").html
-    assert found.per_query_table.count() > 0
-    said = refusal(KINDS, compare, {"a": found, "b": found}, baseline="a", metrics="ndcg", k=3)
+    assert by_steps.columns == actual.per_query.columns
+    assert by_steps.count() == actual.per_query.count()
+    assert "NDCG@3" in report(actual, metric="ndcg@3").html
+    assert actual.per_query_table.count() > 0
+    said = refusal(KINDS, compare, {"a": actual, "b": actual}, baseline="a", metrics="ndcg", k=3)
     assert "the lists have no query column" in said
     said = refusal(KINDS, evaluate, table, **options | {"metrics": "coverage@3", "items": table})
     assert said.startswith("metric 'coverage@3' needs a query column: name it")
@@ -213,8 +215,8 @@ def test_rows_with_nothing_in_both_lists_are_queries():
     """As for RankingEvaluator, which counts 0 for them."""
     data = table([(["a"], ["a"]), ([], [])], "ranked array<string>, relevant array<string>")
     for convention, expected in (("default", (1, 1.0)), ("mllib_binary", (2, 0.5))):
-        found = means(evaluate(data, **BOTH, k=3, convention=convention))
-        assert {(one[4], one[5]) for one in found if one[2] == "ndcg"} == {expected}
+        actual = means(evaluate(data, **BOTH, k=3, convention=convention))
+        assert {(element[4], element[5]) for element in actual if element[2] == "ndcg"} == {expected}
 
 
 def test_metrics_of_items_are_those_of_the_long_table(spark):
@@ -234,7 +236,7 @@ def test_several_columns_are_runs():
     data, options = in_order(lists(5)), {"relevant": "relevant", "metrics": "ndcg@3,ap"}
     both = evaluate(data, ranked=["ranked", "other"], **options)
     alone = {name: means(evaluate(data, ranked=name, **options)) for name in ("ranked", "other")}
-    assert means(both) == {(name, *one[1:]) for name, its in alone.items() for one in its}
+    assert means(both) == {(name, *element[1:]) for name, group in alone.items() for element in group}
 
 
 def test_judgments_beside_lists():
@@ -242,12 +244,12 @@ def test_judgments_beside_lists():
     run, judgments = long_tables(rows)
     options = {"metrics": "ndcg@3,ap"}
     for data, long in ((graded(rows), {}), (in_order(rows), {"rank": "place"})):
-        found = evaluate(data.drop_columns(["relevant"]), judgments, ranked="ranked", **options)
-        assert means(found) == means(evaluate(run, judgments, **long, **options))
+        evaluation = evaluate(data.drop_columns(["relevant"]), judgments, ranked="ranked", **options)
+        assert means(evaluation) == means(evaluate(run, judgments, **long, **options))
     named_so = with_columns(in_order(rows).drop_columns(["relevant"]), rank="r", score=2.0)
-    found = evaluate(named_so, judgments, ranked="ranked", segments="rank", weight="score",
+    evaluation = evaluate(named_so, judgments, ranked="ranked", segments="rank", weight="score",
                      metrics="ndcg@3", convention="default;missing_query=drop")  # fmt: skip
-    (of_segment,) = (row for row in rows_of(found.summary, "ndcg") if row["segment"] == "r")
+    (of_segment,) = (row for row in rows_of(evaluation.summary, "ndcg") if row["segment"] == "r")
     assert of_segment["weight_sum"] == 2.0 * of_segment["n_queries"] > 0
 
 
@@ -276,7 +278,7 @@ def test_a_difference_is_explained_of_lists(spark):
     rows = lists(9)
     run, judgments = long_tables(rows)
     alone, truth = graded(rows).drop_columns(["relevant"]), graded(rows).select(["query_id", "relevant"])
-    found = [
+    actual = [
         rows_of(explain_difference(given, "default", "default;duplicates=first", k=3, **options).steps)
         for given, options in (
             (run, {"judgments": judgments, "order": "place"}),
@@ -285,7 +287,7 @@ def test_a_difference_is_explained_of_lists(spark):
             (alone, {"judgments": truth, **BOTH}),
         )
     ]
-    steps = [[(row["part"], row["value"], row["n_queries"]) for row in its] for its in found]
+    steps = [[(row["part"], row["value"], row["n_queries"]) for row in group] for group in actual]
     assert steps[0] == steps[1] == steps[2] == steps[3]
 
 
@@ -317,8 +319,8 @@ def test_lists_in_other_forms():
     )
     expected = [3 / math.log2(3)]
     for options in ({"relevant": "graded"}, {"relevant": "other"}, {"relevant": "other", "relevance": "grade"}):
-        found = evaluate(data, ranked="ranked", metrics="dcg@3", **options)
-        assert values(found, "dcg") == pytest.approx(expected)
+        evaluation = evaluate(data, ranked="ranked", metrics="dcg@3", **options)
+        assert values(evaluation, "dcg") == pytest.approx(expected)
 
 
 FIELDS = [("item: string, Score: double", (0.1, 0.9)), ("Item: string, RATING: double", (0.1, 0.9)),
@@ -414,15 +416,15 @@ def test_lists_in_two_tables_by_hand(engine, form):
     recommended = table([("p", ["a", "b"]), ("r", ["a"]), ("s", ["b"])], "user string, recommendations array<string>")
     grades = [("p", {"b": 2, "c": 1}), ("q", {"a": 1}), ("s", {})]
     kind, made = TRUTHS[form]
-    truth = table([(user, made(its)) for user, its in grades], f"user string, items {kind}")
+    truth = table([(user, made(group)) for user, group in grades], f"user string, items {kind}")
     options = {"query": "user", "ranked": "recommendations", "relevant": "items", "k": 2, **engine}
-    found = evaluate(recommended, truth, **options)
-    of_users = {row["user"]: (row["status"], row["ndcg"]) for row in rows_of(found.per_query)}
+    evaluation = evaluate(recommended, truth, **options)
+    of_users = {row["user"]: (row["status"], row["ndcg"]) for row in rows_of(evaluation.per_query)}
     gain = 1 if form == "ids" else 3
     expected = gain / math.log2(3) / (gain + 1 / math.log2(3))
     assert of_users == {"p": ("evaluated", pytest.approx(expected)), "q": ("missing", 0.0), "r": ("unjudged", None),
                         "s": ("unjudged", None)}  # fmt: skip
-    (row,) = rows_of(found.summary, "ndcg")
+    (row,) = rows_of(evaluation.summary, "ndcg")
     assert (row["value"], row["n_queries"], row["n_missing"], row["n_unjudged"]) == (
         pytest.approx(expected / 2), 2, 1, 2,
     )  # fmt: skip
@@ -433,17 +435,17 @@ def test_lists_in_two_tables_by_hand(engine, form):
 
 def test_segments_and_weights_of_lists_in_two_tables():
     """As of the long tables, from either table."""
-    rows = [one for one in lists(10) if one["items"]]
+    rows = [row for row in lists(10) if row["items"]]
     run, judgments = long_tables(rows)
     of_query = {one["query"]: ("DE", "FR")[at % 2] for at, one in enumerate(rows)}
     judgments = with_columns(
-        judgments, country=pa.array([of_query[one] for one in judgments["query_id"].to_pylist()]), w=2.0
+        judgments, country=pa.array([of_query[row] for row in judgments["query_id"].to_pylist()]), w=2.0
     )
     truth = graded(rows).select(["query_id", "relevant"])
     truth = with_columns(truth, country=pa.array([*of_query.values()]), w=2.0)
     options = {"metrics": "ndcg@3,ap", "segments": "country", "weight": "w"}
-    found = evaluate(graded(rows).select(["query_id", "ranked"]), truth, **BOTH, **options)
-    assert means(found) == means(evaluate(run, judgments, **options))
+    evaluation = evaluate(graded(rows).select(["query_id", "ranked"]), truth, **BOTH, **options)
+    assert means(evaluation) == means(evaluate(run, judgments, **options))
 
 
 def test_lists_in_two_tables_are_compared(spark):
@@ -469,8 +471,8 @@ def test_a_query_in_two_rows_of_the_truth_is_refused(engine, convention):
     assert said.startswith("query query_id=q comes in 2 rows; a table of relevant items must have one row per query.")
     if "duplicates=best" not in convention:
         assert values(evaluate(recommended, known, **options, check_duplicates="none")) == [1.0]
-    found = evaluate(recommended, table([("q", ["a"]), *nameless], schema), on_invalid="reject", **options)
-    assert values(found) == [1.0]
+    evaluation = evaluate(recommended, table([("q", ["a"]), *nameless], schema), on_invalid="reject", **options)
+    assert values(evaluation) == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -482,7 +484,7 @@ def test_a_query_in_two_rows_of_the_truth_is_refused(engine, convention):
         ({"relevant": "p"}, "but there is also a judgments table; remove one of them, or drop the column"),
         ({"query": "user"}, "column 'user' (query=) is not in the input"),
     ],
-    ids=lambda one: str(one)[:40],
+    ids=lambda element: str(element)[:40],
 )
 def test_what_two_tables_of_lists_lack(change, said):
     recommended = table([("q", ["a"])], "query_id string, p array<string>")
@@ -508,8 +510,8 @@ def test_lists_that_are_all_empty_have_any_type(engine, case, apart):
     ranked, relevant, expected = case
     data = table([("q", ranked[1], relevant[1])], f"query_id string, p {ranked[0]}, l {relevant[0]}")
     tables = (data.drop_columns(["l"]), data.drop_columns(["p"])) if apart else (data,)
-    found = rows_of(evaluate(*tables, ranked="p", relevant="l", k=2, **engine).per_query)
-    assert [(row["status"], row["ndcg"]) for row in found] == [expected]
+    rows = rows_of(evaluate(*tables, ranked="p", relevant="l", k=2, **engine).per_query)
+    assert [(row["status"], row["ndcg"]) for row in rows] == [expected]
 
 
 def test_a_map_without_entries_has_any_type(spark):
@@ -540,18 +542,20 @@ def test_bad_rows_of_lists(engine, reason, ranked, relevant):
     data = table([("p", "DE", ["a"], ["a"]), ("q", "DE", ranked, relevant)], IDS)
     options = {**BOTH, "metrics": "rr@3", **engine}
     assert f"{reason} 1 (e.g. query_id=q)" in refusal(InputRefusedError, evaluate(data, **options).to_pandas)
-    for one in (data, data.drop_columns(["query_id"])):
-        (row,) = rows_of(evaluate(one, on_invalid="reject", **options).summary)
+    for element in (data, data.drop_columns(["query_id"])):
+        (row,) = rows_of(evaluate(element, on_invalid="reject", **options).summary)
         assert (row["value"], row["n_queries"], row["n_rejected"], row["n_lost_queries"]) == (1.0, 1, 1, 1)
 
 
 @pytest.mark.parametrize("engine", ["local", "window"], indirect=True)
 def test_a_bad_entry_of_a_list_beside_judgments_is_a_row_of_its_own(engine):
     """As of the long table: the others stay. Of p and q NDCG is 1; a null list leaves r without results."""
-    judgments = table([(*one, 1) for one in ("pa", "qb", "rc")], "query_id string, item_id string, relevance int")
+    judgments = table(
+        [(*element, 1) for element in ("pa", "qb", "rc")], "query_id string, item_id string, relevance int"
+    )
     data = table([("p", ["a"]), ("q", ["b", None]), ("r", None)], "query_id string, ranked array<string>")
-    found = evaluate(data, judgments, ranked="ranked", k=2, on_invalid="reject", **engine)
-    (row,) = rows_of(found.summary, "ndcg")
+    evaluation = evaluate(data, judgments, ranked="ranked", k=2, on_invalid="reject", **engine)
+    (row,) = rows_of(evaluation.summary, "ndcg")
     assert (row["value"], row["n_missing"], row["n_rows"], row["n_rejected"]) == (2 / 3, 1, 2, 2)
 
 
@@ -561,8 +565,8 @@ def test_a_bad_entry_of_a_list_beside_judgments_is_a_row_of_its_own(engine):
 )
 def test_bad_scores_and_grades_of_lists(score, grade, reason):
     data = graded([{"query": "q", "items": ["a"], "scores": [score], "judged": {"a": grade}}])
-    found = evaluate(data, **BOTH, convention="default;negative=error")
-    assert f"{reason} 1 (e.g. query_id=q)" in refusal(InputRefusedError, found.to_pandas)
+    evaluation = evaluate(data, **BOTH, convention="default;negative=error")
+    assert f"{reason} 1 (e.g. query_id=q)" in refusal(InputRefusedError, evaluation.to_pandas)
 
 
 @pytest.mark.parametrize(
@@ -627,7 +631,7 @@ ODD = table(
         ({"ranked": "texts", "relevant": "relevant"}, "are string; cast them to numbers"),
         ({"ranked": "scored", "relevant": "relevant", "metrics": "bpref"}, "needs an order of tied items"),
     ],
-    ids=lambda one: str(one)[:60],
+    ids=lambda element: str(element)[:60],
 )
 def test_what_cannot_be_evaluated_is_refused_at_once(options, said):
     options = dict(options)
@@ -665,9 +669,9 @@ def test_a_job_takes_lists(tmp_path):
     expected = values_by_cutoff(rows_of(evaluate(data, **BOTH, k=[1, 3]).summary))
     flags = ["--ranked-cols", "ranked", "--k", "1,3", "--json", "-", "--engine", "local"]
     within, kept = ["--relevant-col", "relevant"], ["--on-invalid", "reject", "--rejects", tmp_path / "rejects"]
-    found = done("--input", tmp_path / "lists.parquet", *flags, *within, *kept).json
-    assert values_by_cutoff(found["metrics"]) == expected
-    assert (found["rows"]["read"], found["rows"]["rejected"]) == (41, 1)
+    actual = done("--input", tmp_path / "lists.parquet", *flags, *within, *kept).json
+    assert values_by_cutoff(actual["metrics"]) == expected
+    assert (actual["rows"]["read"], actual["rows"]["rejected"]) == (41, 1)
     rejected = stored_rows(tmp_path / "rejects")
     assert [(row["reason"], json.loads(row["row"])["query_id"]) for row in rejected] == [("null_list", "q0")]
 
@@ -687,7 +691,7 @@ def test_a_job_takes_lists(tmp_path):
 def test_a_job_takes_lists_in_two_tables(spark, tmp_path):
     """Its means are those of one table; a bad entry of the truth is a bad row of the judgments, counted and kept."""
     rows = lists(11)
-    cells = [(one["query"], one["items"], [*one["judged"]]) for one in rows]
+    cells = [(row["query"], row["items"], [*row["judged"]]) for row in rows]
     data = table(cells, "query_id string, ranked array<string>, items array<string>")
     expected = evaluate(data, ranked="ranked", relevant="items", k=[1, 3]).summary
     truth = table([(query, [*items, None] if query == "q0" else items) for query, _, items in cells],
@@ -698,9 +702,9 @@ def test_a_job_takes_lists_in_two_tables(spark, tmp_path):
     flags = ["--input", tmp_path / "lists.parquet", "--judgments", tmp_path / "truth.parquet", "--k", "1,3"]
     flags += ["--ranked-cols", "ranked", "--relevant-col", "items"]
     assert_refused(command("mean-ndcg", *flags), "1 bad row", "null_item 1 (e.g. query_id=q0", "judgments")
-    found = done(*flags, "--on-invalid", "reject", "--rejects", rejects, "--json", "-").json
-    assert values_by_cutoff(found["metrics"]) == values_by_cutoff(rows_of(expected))
-    assert found["judgment_rows"]["rejected"] == {"null_item": 1}
+    actual = done(*flags, "--on-invalid", "reject", "--rejects", rejects, "--json", "-").json
+    assert values_by_cutoff(actual["metrics"]) == values_by_cutoff(rows_of(expected))
+    assert actual["judgment_rows"]["rejected"] == {"null_item": 1}
     assert [row["reason"] for row in stored_rows(rejects)] == ["null_item"]
 
     pq.write_table(data.drop_columns(["query_id"]), tmp_path / "unnamed.parquet")

@@ -61,11 +61,13 @@ class Rule:
 
 
 def every_rule() -> Iterator[Rule]:
-    values = {name: tuple(one for one in its if one != "error") for name, its in (CHOICES | OTHERS).items()}
+    values = {
+        name: tuple(element for element in group if element != "error") for name, group in (CHOICES | OTHERS).items()
+    }
     assert {*values} == {field.name for field in fields(Convention)} - {"name"}
     del values["duplicates"]
-    changes = [{}] + [{name: its} for name, several in values.items() for its in several]
-    changes = [one for one in changes if not {*one.items()} & NOT_OF_LISTS]
+    changes = [{}] + [{name: group} for name, several in values.items() for group in several]
+    changes = [change for change in changes if not {*change.items()} & NOT_OF_LISTS]
     for number, change in enumerate(changes):
         for at, (duplicates, on_invalid) in enumerate(TAKEN_OUT):
             null_score = ("bad", "unretrieved")[(number + at) % 2]
@@ -93,7 +95,7 @@ class Lists:
 def lists_for(rule: Rule, seed: int, n_queries: int = 14) -> list[Lists]:
     """Lists with ties, with items that appear twice if a rule chooses, and with bad entries if they are rejected."""
     draw = random.Random(f"{seed} {rule.convention.duplicates} {rule.on_invalid} {rule.null_score}")
-    found = []
+    actual = []
     for number in range(n_queries):
         items: list[str | None] = [f"i{at}" for at in draw.sample(range(9), draw.randint(0, 6))]
         relevant = [f"i{at}" for at in draw.sample(range(9), draw.randint(0 if len(items) > 1 else 1, 4))]
@@ -110,44 +112,48 @@ def lists_for(rule: Rule, seed: int, n_queries: int = 14) -> list[Lists]:
             scores[draw.randrange(len(items))] = math.nan
         ranks = sorted(draw.sample(range(1, 12), len(items)))
         grades = [draw.randint(0, 3) for _ in relevant]
-        found.append(Lists(f"q{number}", items, scores, ranks, relevant, grades))
-    return found
+        actual.append(Lists(f"q{number}", items, scores, ranks, relevant, grades))
+    return actual
 
 
 def kept(entries: list[dict[str, Any]], duplicates: str, better: Callable[[Any], float]) -> list[dict[str, Any]]:
     """One entry of each item: the first, or the best and of those the first."""
-    found: dict[str, dict[str, Any]] = {}
-    for one in entries:
-        before = found.setdefault(one["item"], one)
-        if duplicates == "best" and better(one) > better(before):
-            found[one["item"]] = one
-    return list(found.values()) if duplicates != "error" else entries
+    actual: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        before = actual.setdefault(entry["item"], entry)
+        if duplicates == "best" and better(entry) > better(before):
+            actual[entry["item"]] = entry
+    return list(actual.values()) if duplicates != "error" else entries
 
 
 def by_loops(lists: list[Lists], rule: Rule, *, scored: bool, graded: bool, whole_lists: bool) -> Results:
     """What the definition says of lists whose bad entries, or which themselves as a whole, are left out."""
     rows = []
-    for one in lists:
+    for ranked_list in lists:
         entries = [
             {"item": item, "score": score if scored else -float(at), "at": at}
-            for at, (item, score) in enumerate(zip(one.items, one.scores, strict=True))
+            for at, (item, score) in enumerate(zip(ranked_list.items, ranked_list.scores, strict=True))
         ]
-        bad = [its for its in entries if its["item"] is None or is_bad(its["score"], rule)]
+        bad = [group for group in entries if group["item"] is None or is_bad(group["score"], rule)]
         assert not bad or rule.on_invalid == "reject"
         if bad and whole_lists:
             continue
-        entries = [its for its in entries if its not in bad]
-        known = lambda its: -math.inf if its["score"] is None else its["score"]  # noqa: E731
+        entries = [group for group in entries if group not in bad]
+        known = lambda group: -math.inf if group["score"] is None else group["score"]  # noqa: E731
         entries = kept(entries, rule.convention.duplicates, known)
-        grades = one.grades if graded else [1] * len(one.grades)
-        judged = [{"item": item, "grade": grade} for item, grade in zip(one.relevant, grades, strict=True)]
-        judged = kept(judged, rule.convention.duplicates, lambda its: its["grade"])
-        relevance = {its["item"]: its["grade"] for its in judged}
-        listed = {its["item"]: its for its in entries if its["score"] is not None}
+        grades = ranked_list.grades if graded else [1] * len(ranked_list.grades)
+        judged = [{"item": item, "grade": grade} for item, grade in zip(ranked_list.relevant, grades, strict=True)]
+        judged = kept(judged, rule.convention.duplicates, lambda group: group["grade"])
+        relevance = {group["item"]: group["grade"] for group in judged}
+        listed = {group["item"]: group for group in entries if group["score"] is not None}
         for item in dict.fromkeys([*listed, *relevance]):
-            its = listed.get(item, {"score": None, "at": 0})
+            group = listed.get(item, {"score": None, "at": 0})
             row = Row(
-                query=one.query, item=item, score=its["score"], relevance=relevance.get(item), position=its["at"]
+                query=ranked_list.query,
+                item=item,
+                score=group["score"],
+                relevance=relevance.get(item),
+                position=group["at"],
             )
             rows.append(row)
     names = [field.name for field in fields(Choices)]
@@ -178,27 +184,29 @@ def test_rows_with_both_lists_are_as_loops_say(rule, scored, graded):
     )
     texts, numbers = pa.list_(pa.string()), pa.list_(pa.float64())
     columns = {
-        "query_0": pa.array([one.query for one in lists]),
-        "ranked_items": pa.array([one.items for one in lists], texts),
-        "ranked_scores": pa.array([one.scores for one in lists], numbers),
-        "ideal_items": pa.array([one.relevant for one in lists], texts),
-        "ideal_list": pa.array([one.grades if graded else [1] * len(one.grades) for one in lists], numbers),
+        "query_0": pa.array([ranked_list.query for ranked_list in lists]),
+        "ranked_items": pa.array([ranked_list.items for ranked_list in lists], texts),
+        "ranked_scores": pa.array([ranked_list.scores for ranked_list in lists], numbers),
+        "ideal_items": pa.array([ranked_list.relevant for ranked_list in lists], texts),
+        "ideal_list": pa.array(
+            [ranked_list.grades if graded else [1] * len(ranked_list.grades) for ranked_list in lists], numbers
+        ),
     }
     if not scored:
         del columns["ranked_scores"]
     batch = pa.RecordBatch.from_pydict(columns)
     rankings = list(rank_lists(iter([batch]), RankingTask(settings=settings, rows=batch.schema)))
-    rows = [one for its in score_rankings(iter(rankings), build_scoring_task(rankings[0].schema.names, settings))
-            for one in its.to_pylist() if one["status"] not in ("lost", "no_query")]  # fmt: skip
+    rows = [row for group in score_rankings(iter(rankings), build_scoring_task(rankings[0].schema.names, settings))
+            for row in group.to_pylist() if row["status"] not in ("lost", "no_query")]  # fmt: skip
     expected = by_loops(lists, rule, scored=scored, graded=graded, whole_lists=True)
     assert len(rows) == len(expected)
     for row in rows:
-        its = expected[row["query_id"], row["k"]]
+        group = expected[row["query_id"], row["k"]]
         assert (row["status"], row["n_items"], row["n_judged"], row["n_relevant"]) == (
-            its.status, its.n_items, its.n_judged, its.n_relevant
+            group.status, group.n_items, group.n_judged, group.n_relevant
         )  # fmt: skip
         for name in ("dcg", "idcg", "ndcg"):
-            value = getattr(its, name)
+            value = getattr(group, name)
             assert row[name] == (value if value is None else pytest.approx(value, rel=1e-12, abs=1e-12)), (row, name)
 
 
@@ -228,14 +236,16 @@ def tables(lists: list[Lists]) -> dict[str, pa.Table]:
         if one.relevant or at % 2
     ]
     run = [
-        (one.query, item, -float(at), score, rank, at)
-        for one in lists
-        for at, (item, score, rank) in enumerate(zip(one.items, one.scores, one.ranks, strict=True))
+        (ranked_list.query, item, -float(at), score, rank, at)
+        for ranked_list in lists
+        for at, (item, score, rank) in enumerate(
+            zip(ranked_list.items, ranked_list.scores, ranked_list.ranks, strict=True)
+        )
     ]
     judged = [
-        (one.query, item, grade, 1, at)
-        for one in lists
-        for at, (item, grade) in enumerate(zip(one.relevant, one.grades, strict=True))
+        (ranked_list.query, item, grade, 1, at)
+        for ranked_list in lists
+        for at, (item, grade) in enumerate(zip(ranked_list.relevant, ranked_list.grades, strict=True))
     ]
     return {
         "lists": table(rows, SCHEMA),
@@ -264,17 +274,17 @@ def cases_of(rules: list[Rule], strategy: str) -> tuple[dict[str, Case], dict[st
     expected: dict[str, Results | str] = {}
     for number, rule in enumerate(rules):
         lists, (form, (names, columns)) = lists_for(rule, seed=2), list(FORMS.items())[(number + number // 6) % 6]
-        its = tables(lists)
+        row = tables(lists)
         settings = EvaluationSettings(
             columns=Columns(item="doc", **columns), convention=rule.convention, cutoffs=CUTOFFS,
             on_invalid=rule.on_invalid, null_score=rule.null_score, strategy=strategy,
         )  # fmt: skip
         name = f"{form}: {rule}"
-        cases[name] = Case(data=its[names[0]], judgments=its[names[1]], settings=settings)
+        cases[name] = Case(data=row[names[0]], judgments=row[names[1]], settings=settings)
         if form.startswith("ranks"):
             order = "position" if rule.is_ordered else None
             long = replace(settings, columns=Columns(item="doc", rank="rank", order=order))
-            cases[f"long {name}"] = Case(data=its["run"], judgments=its["judged"], settings=long)
+            cases[f"long {name}"] = Case(data=row["run"], judgments=row["judged"], settings=long)
             expected[name] = f"long {name}"
         else:
             scored = form.startswith("scores")
@@ -283,8 +293,8 @@ def cases_of(rules: list[Rule], strategy: str) -> tuple[dict[str, Case], dict[st
 
 
 def rules_of(taken_out: tuple[str, str]) -> list[Rule]:
-    chosen = [one for one in RULES if (one.convention.duplicates, one.on_invalid) == taken_out]
-    return list({str(one): one for one in chosen}.values())
+    chosen = [rule for rule in RULES if (rule.convention.duplicates, rule.on_invalid) == taken_out]
+    return list({str(element): element for element in chosen}.values())
 
 
 def assert_expected(found: Mapping[str, Results], expected: Mapping[str, Results | str]) -> None:
@@ -309,7 +319,7 @@ CHOOSES = ("ties", "score_precision", "negative", "unjudged")
 @by("taken_out", spark=TAKEN_OUT[2:], window=TAKEN_OUT[1:4:2])
 def test_lists_in_two_tables_that_spark_explodes(engine, taken_out):
     """All forms under all rules that tell entries apart, where copies are; by windows, a few."""
-    chosen = [one for one in rules_of(taken_out) if one.changes <= {*CHOOSES}]
+    chosen = [element for element in rules_of(taken_out) if element.changes <= {*CHOOSES}]
     strategy = engine.get("strategy", "engine")
     cases, expected = cases_of(chosen[::4] if strategy == "window" else chosen, strategy)
     assert_expected(collect_cases(cases), expected)
@@ -319,14 +329,14 @@ def test_several_columns_of_lists_are_several_long_runs(spark):
     """Each column closes up by itself: entries are taken out of one of two lists."""
     rule = Rule(Convention(duplicates="first", unjudged="condensed"), "reject")
     lists = lists_for(rule, seed=3)
-    its = tables(lists)
+    row = tables(lists)
     settings = EvaluationSettings(
         columns=Columns(item="doc", ranked=("ids", "other"), relevance="one"), convention=rule.convention,
         cutoffs=CUTOFFS, on_invalid="reject",
     )  # fmt: skip
-    found = collect_cases({"": Case(data=its["lists"], judgments=its["judged"], settings=settings)})[""]
-    turned = [replace(one, items=one.items[::-1]) for one in lists]
+    actual = collect_cases({"": Case(data=row["lists"], judgments=row["judged"], settings=settings)})[""]
+    turned = [replace(ranked_list, items=ranked_list.items[::-1]) for ranked_list in lists]
     for name, each in (("ids", lists), ("other", turned)):
         expected = by_loops(each, rule, scored=False, graded=False, whole_lists=False)
-        of_run = {(key[1], k): result for (key, k), result in found.items() if key[0] == name}
+        of_run = {(key[1], k): result for (key, k), result in actual.items() if key[0] == name}
         assert_same_results(of_run, expected)

@@ -34,9 +34,9 @@ from ndcg_spark.sources.local import open_memory_table
 
 
 def ranked(tables: Mapping[str, pa.Table], settings: EvaluationSettings, **options: Any) -> LocalRanking:
-    found = rank_locally({name: open_memory_table(one, name) for name, one in tables.items()}, settings, **options)
-    assert isinstance(found, LocalRanking), found
-    return found
+    actual = rank_locally({name: open_memory_table(one, name) for name, one in tables.items()}, settings, **options)
+    assert isinstance(actual, LocalRanking), actual
+    return actual
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_and_partitions_change_no_bit(monkeypatch: pytest.MonkeyPatch, form: str):
     choices = Choices(ties="item_asc")
     rows = random_rows(5, n_queries=60)
-    (tables, columns) = next((tables, its) for name, tables, its in forms(rows, choices) if name == form)
+    (tables, columns) = next((tables, group) for name, tables, group in forms(rows, choices) if name == form)
     missing = {"null_score": "unretrieved"} if form == "long" else {}
     settings = EvaluationSettings(
         columns=columns, convention=convention_for(columns, choices), cutoffs=(1, 3, None), **missing
@@ -61,7 +61,7 @@ def test_processes_and_partitions_change_no_bit(monkeypatch: pytest.MonkeyPatch,
     several = ranked(tables, settings, processes=2)
     assert several.n_processes == 2
     for what in ("summary", "per_query", "rankings"):
-        one, other = (sorted(map(repr, getattr(its, what)().to_pylist())) for its in (alone, several))
+        one, other = (sorted(map(repr, getattr(group, what)().to_pylist())) for group in (alone, several))
         assert one == other, what
 
 
@@ -73,14 +73,14 @@ def test_sorted_files_are_summed_where_they_are_read(tmp_path: Path, monkeypatch
     mixed = pa.concat_tables([table.take(pa.array(range(start, len(table), 2))) for start in (0, 1)])
     pq.write_table(mixed, tmp_path / "mixed.parquet", row_group_size=10)
     small(monkeypatch)
-    found = []
+    actual = []
     for name in ("sorted", "mixed"):
         result = ndcg_spark.evaluate(tmp_path / f"{name}.parquet", k=[1, 3], engine="local")
         assert isinstance(result, LocalEvaluation)
         assert ("sorted by query" in result.ranking.reason) == (name == "sorted")
-        found.append(result.summary.to_pylist())
-    assert found[0] == found[1]
-    assert found[0] == ndcg_spark.evaluate(table, k=[1, 3]).summary.to_pylist()
+        actual.append(result.summary.to_pylist())
+    assert actual[0] == actual[1]
+    assert actual[0] == ndcg_spark.evaluate(table, k=[1, 3]).summary.to_pylist()
 
 
 def exploded(lists: pa.Table, relevant: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -117,10 +117,10 @@ def test_lists_beside_judgments_are_their_long_tables():
     both = ndcg_spark.evaluate(LISTS, LIKED, ranked="ranked", relevant="liked", **options)
     rows = {row["user"]: row for row in expected.per_query.filter(pa.compute.field("k") == 3).to_pylist()}
     assert rows[2].pop("country") is None
-    for found in (beside, both):
-        its = {row["user"]: row for row in found.per_query.filter(pa.compute.field("k") == 3).to_pylist()}
-        assert its[2].pop("country") == "FR"
-        assert its == rows
+    for actual in (beside, both):
+        group = {row["user"]: row for row in actual.per_query.filter(pa.compute.field("k") == 3).to_pylist()}
+        assert group[2].pop("country") == "FR"
+        assert group == rows
 
 
 KEYS = {
@@ -163,16 +163,16 @@ OF_A = 3.5 / (3 + 1 / 1.584962500721156)
 
 
 def test_a_table_in_memory_is_evaluated_here(capsys: pytest.CaptureFixture[str]):
-    found = ndcg_spark.evaluate(pa.table(SIX), k=3, segments="country")
-    assert found.engine == "local"
-    assert "on this machine" in repr(found)
-    values = {row["segment"]: row["value"] for row in found.means().to_pylist()}
+    evaluation = ndcg_spark.evaluate(pa.table(SIX), k=3, segments="country")
+    assert evaluation.engine == "local"
+    assert "on this machine" in repr(evaluation)
+    values = {row["segment"]: row["value"] for row in evaluation.means().to_pylist()}
     assert values == pytest.approx({"overall": (OF_A + 0.5) / 2, "country=DE": OF_A, "country=FR": 0.5})
-    found.show()
+    evaluation.show()
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in shown] == ["run", "overall", "country=DE", "country=FR"]
-    assert found.per_query_table.column_names[0] == "run"
-    assert "n_rows" not in found.per_query_table.column_names
+    assert evaluation.per_query_table.column_names[0] == "run"
+    assert "n_rows" not in evaluation.per_query_table.column_names
 
 
 def test_rows_that_are_rejected_are_counted():
@@ -198,7 +198,7 @@ def test_texts_of_numbers_are_the_doubles_next_to_them():
     read = ColumnRead(("x",), Conversion.PARSE_DOUBLE, pa.float64())
     for some in (texts, texts[:-3], [*texts, "+1"]):
         got = read_column(pa.RecordBatch.from_pydict({"x": some}), read).to_pylist()
-        assert [one.hex() for one in got] == [float(text).hex() for text in some]
+        assert [element.hex() for element in got] == [float(text).hex() for text in some]
 
 
 def test_mistaken_columns_and_options_are_refused_before_anything_runs():
@@ -301,8 +301,8 @@ def test_processes_beside_an_active_session(spark: Any, tmp_path: Path, monkeypa
     assert rows.count() == 3
 
     async def cell(table: Any) -> Any:
-        found = ndcg_spark.evaluate(table, k=3, convention="default;gain=linear", engine="local")
-        return found.summary.column("value").to_pylist()[0], found.ranking.n_processes
+        evaluation = ndcg_spark.evaluate(table, k=3, convention="default;gain=linear", engine="local")
+        return evaluation.summary.column("value").to_pylist()[0], evaluation.ranking.n_processes
 
     for table in (pd.DataFrame(SIX), tmp_path / "six.parquet"):
         assert asyncio.run(cell(table)) == (pytest.approx(LINEAR), Resources.from_machine().processes)

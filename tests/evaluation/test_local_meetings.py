@@ -19,11 +19,11 @@ def test_bad_judgments_beside_several_score_columns():
     options = {"score": ["new", "old"], "k": 2}
     with pytest.raises(InputRefusedError, match=r"infinite_relevance at query_id=q"):
         ndcg_spark.evaluate(pa.table(RUN), pa.table(JUDGED), **options).show()
-    found = ndcg_spark.evaluate(pa.table(RUN), pa.table(JUDGED), on_invalid="reject", **options)
-    counted = found.ranking.count_bad_rows()
+    evaluation = ndcg_spark.evaluate(pa.table(RUN), pa.table(JUDGED), on_invalid="reject", **options)
+    counted = evaluation.ranking.count_bad_rows()
     assert counted["judgments"].rejected == {"infinite_relevance": 1}
     assert (counted["input"].read, counted["judgments"].read) == (4, 3)
-    values = {row["run"]: row["value"] for row in found.means().to_pylist()}
+    values = {row["run"]: row["value"] for row in evaluation.means().to_pylist()}
     assert values == pytest.approx({"new": 1.0, "old": OF_THE_SECOND})
 
 
@@ -42,5 +42,5 @@ def test_grades_by_large_texts(kind):
             "relevant": pa.array([[("b", 1.0)]], pa.map_(kind, pa.float64())),
         }
     )
-    found = ndcg_spark.evaluate(table, ranked="ranked", relevant="relevant", query=None, k=2)
-    assert found.means().column("value").to_pylist() == pytest.approx([OF_THE_SECOND])
+    evaluation = ndcg_spark.evaluate(table, ranked="ranked", relevant="relevant", query=None, k=2)
+    assert evaluation.means().column("value").to_pylist() == pytest.approx([OF_THE_SECOND])

@@ -37,7 +37,7 @@ def nights() -> list[pa.Table]:
     ]  # fmt: skip
     table = pa.Table.from_pylist(cells)
     at = pa.array([numbers[query] % 5 for query in table.column("query_id").to_pylist()])
-    return [table.filter(pc.is_in(at, pa.array(its))) for its in ([1], [2, 3, 4], [0])]
+    return [table.filter(pc.is_in(at, pa.array(group))) for group in ([1], [2, 3, 4], [0])]
 
 
 def summaries() -> list[pa.Table]:
@@ -67,8 +67,8 @@ def test_old_rows_and_metrics_of_items_merge_as_by_spark(spark):
     stored = with_columns(old_rows(), run_date=date(2026, 1, 31))
     merged = merge_summaries(stored, confidence=0.8)
     of_spark = merge_summaries(convert_tables({"summaries": stored}, spark)["summaries"], confidence=0.8).collect()
-    found = pa.Table.from_pylist([row.asDict() for row in of_spark], merged.schema)
-    assert sort_rows(found).equals(merged)
+    actual = pa.Table.from_pylist([row.asDict() for row in of_spark], merged.schema)
+    assert sort_rows(actual).equals(merged)
     (coverage,) = merged.filter(pc.field("metric") == "coverage").to_pylist()
     assert (coverage["value"], coverage["n_queries"] > 0) == (None, True)
     ndcg = merged.filter((pc.field("metric") == "ndcg") & (pc.field("segment_by") == "")).to_pylist()

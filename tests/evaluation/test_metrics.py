@@ -59,27 +59,27 @@ def groups_of(rows):
 def defined(name: str, rows) -> dict[str, float]:
     """A metric of every query that is judged, by its definition."""
     metric, at = parse_metric(name)
-    options = {one: getattr(metric, one) for one in metric.__dataclass_fields__ if one in name}
-    found = {}
+    options = {field: getattr(metric, field) for field in metric.__dataclass_fields__ if field in name}
+    actual = {}
     for query in {row[0] for row in rows}:
-        its = [row for row in rows if row[0] == query]
-        judged = [row[3] for row in its if row[3] is not None]
+        group = [row for row in rows if row[0] == query]
+        judged = [row[3] for row in group if row[3] is not None]
         if judged:
             k = 1000 if at is None else int(at)
             definition = partial(DEFINITIONS[metric.name], judged=judged, k=k, **options)
-            found[query] = over_all_orders(definition, groups_of(its))
-    return found
+            actual[query] = over_all_orders(definition, groups_of(group))
+    return actual
 
 
 def values_of(evaluation) -> dict[tuple[str, str, int | None], str]:
     """Every value of every query to the last bit."""
-    found = {}
+    actual = {}
     for row in rows_in(evaluation.per_query):
         for metric in evaluation.settings.metrics:
             value = row[metric.metric.column]
             if metric.k == row["k"] and value is not None:
-                found[str(metric), row["query_id"], row["k"]] = value.hex()
-    return found
+                actual[str(metric), row["query_id"], row["k"]] = value.hex()
+    return actual
 
 
 TIED = table_of(random_table(1, tied=True), SCHEMA)
@@ -99,7 +99,7 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
     run = table.where("score is not null").drop("relevance")
     judgments = table.where("relevance is not null").drop("score")
     evaluate = partial(ndcg_spark.evaluate, metrics=metrics, convention=convention, null_score="unretrieved")
-    found = {
+    actual = {
         "Spark": evaluate(table),
         "seven partitions": evaluate(table.repartition(7, F.rand(3))),
         "window": evaluate(table, strategy="window"),
@@ -108,16 +108,16 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
         "judgments": evaluate(run, judgments=judgments),
         "judgments, window": evaluate(run, judgments=judgments, strategy="window"),
     }
-    values = {name: values_of(evaluation) for name, evaluation in found.items()}
+    values = {name: values_of(evaluation) for name, evaluation in actual.items()}
     means = {
         name: {(row["metric"], row["k"]): row["value"] for row in evaluation.summary.collect()}
-        for name, evaluation in found.items()
+        for name, evaluation in actual.items()
     }
-    assert len({str(sorted(one.items())) for one in values.values()}) == 1
-    assert len({str(sorted(one.items(), key=str)) for one in means.values()}) == 1
+    assert len({str(sorted(value.items())) for value in values.values()}) == 1
+    assert len({str(sorted(mean.items(), key=str)) for mean in means.values()}) == 1
     for name in metrics[1:]:
         wanted = defined(name, rows)
-        k = found["Spark"].settings.metrics[metrics.index(name)].k
+        k = actual["Spark"].settings.metrics[metrics.index(name)].k
         got = {query: float.fromhex(value) for (one, query, _), value in values["Spark"].items() if one == name}
         assert got == pytest.approx(wanted, abs=1e-13), name
         mean = means["Spark"][str(parse_metric(name)[0]), k]
@@ -133,8 +133,8 @@ def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(engine):
     gains, ties = ("ndcg", "dcg", "idcg"), ("ndcg_best", "ndcg_worst", "tied_share")
     settings = {"metrics": ["ndcg@2", "dcg@3", "ap@5"], "tie_bounds": True, "convention": "default;no_relevant=skip"}
     rows = [("q", 1, 0.9, 0.0), ("q", 2, 0.8, 1.0), ("p", 1, 0.9, 0.0), ("r", 1, 0.5, None)]
-    found = ndcg_spark.evaluate(table_of(rows, SCHEMA), **settings, **engine)
-    per_query = {(row["query_id"], row["k"]): row for row in rows_in(found.per_query)}
+    evaluation = ndcg_spark.evaluate(table_of(rows, SCHEMA), **settings, **engine)
+    per_query = {(row["query_id"], row["k"]): row for row in rows_in(evaluation.per_query)}
     assert len(per_query) == 9
     for (query, k), row in per_query.items():
         if k == 5:
@@ -144,12 +144,12 @@ def test_gains_are_null_at_cutoffs_at_which_none_of_them_was_asked_for(engine):
             assert row["ap"] is None
             assert (row["dcg"] is None) == (query == "r")
             assert (row["ndcg"] is None) == (row["ndcg_best"] is None) == (query != "q")
-    means = {(row["metric"], row["k"]): row for row in rows_in(found.summary)}
+    means = {(row["metric"], row["k"]): row for row in rows_in(evaluation.summary)}
     assert (means["ap", 5]["value"], means["ap", 5]["n_queries"]) == (0.5, 1)
     counts = [(row["n_no_relevant"], row["n_unjudged"], row["n_rows"], row["n_left_out"]) for row in means.values()]
     assert set(counts) == {(1, 1, 3, 1)}
     if engine["engine"] == "spark":
-        again = rows_in(summarize(found.per_query, found.settings))
+        again = rows_in(summarize(evaluation.per_query, evaluation.settings))
         assert {(row["metric"], row["k"]): row for row in again} == means
 
 
@@ -162,14 +162,14 @@ def test_what_ties_decide_is_asked_for_by_name():
     table = table_of([*rows, ("u", 1, 0.9, None), ("u", 2, 0.9, None)], SCHEMA)
     names = ("ndcg", "ndcg_best", "ndcg_worst", "tied_share")
     for rule in ("zero", "skip"):
-        found = ndcg_spark.evaluate(
+        evaluation = ndcg_spark.evaluate(
             table,
             metrics=[f"{name}@1" for name in names[1:]],
             convention=f"default;unjudged_query=zero;no_relevant={rule}",
         )
-        values = {row["query_id"]: tuple(row[name] for name in names) for row in rows_in(found.per_query)}
+        values = {row["query_id"]: tuple(row[name] for name in names) for row in rows_in(evaluation.per_query)}
         assert values == {"q": (0.5, 1.0, 0.0, 1.0), "p": (1.0, 1.0, 1.0, 0.0), "u": (0.0, 0.0, 0.0, 1.0)}
-        means = {row["metric"]: row["value"] for row in rows_in(found.summary)}
+        means = {row["metric"]: row["value"] for row in rows_in(evaluation.summary)}
         assert means == pytest.approx({"ndcg_best": 2 / 3, "ndcg_worst": 1 / 3, "tied_share": 2 / 3}, abs=1e-15)
 
 
@@ -177,18 +177,18 @@ def test_comparisons_are_of_the_cutoffs_at_which_a_metric_was_asked_for(spark):
     """Without --k all cutoffs of a table are compared at which the metric has a value. Changed queries: likewise."""
     rows = [("a", "q", 1, 0.9, 0.0), ("a", "q", 2, 0.8, 1.0), ("b", "q", 1, 0.1, 0.0), ("b", "q", 2, 0.8, 1.0)]
     table = spark.createDataFrame(rows, "ranker string, " + SCHEMA)
-    found = ndcg_spark.evaluate(table, run="ranker", metrics=["ndcg@1", "ndcg@2", "ap@5"])
-    for runs in (found.per_query, found):
+    evaluation = ndcg_spark.evaluate(table, run="ranker", metrics=["ndcg@1", "ndcg@2", "ap@5"])
+    for runs in (evaluation.per_query, evaluation):
         compared = ndcg_spark.compare(
             runs, baseline="a", metrics=["ndcg", "ap"], runs=["a", "b"], replicates=0, flips=0
         ).summary
         seen = {(row["metric"], row["k"]): (row["n_queries"], row["difference"]) for row in compared.collect()}
         third = 0.6309297535714575
         assert seen == {("ndcg", 1): (1, 1.0), ("ndcg", 2): (1, 1.0 - third), ("ap", 5): (1, 0.5)}
-    changed = changed_queries(found, baseline="a", run="b").collect()
+    changed = changed_queries(evaluation, baseline="a", run="b").collect()
     assert [(row["metric"], row["k"], row["difference"]) for row in changed] == [("ndcg", 2, 1.0 - third)]
     with pytest.raises(InvalidParameterError, match=r"'ndcg' was evaluated at k=1, 2; got k=5"):
-        changed_queries(found, baseline="a", run="b", k=5)
+        changed_queries(evaluation, baseline="a", run="b", k=5)
     with pytest.raises(InvalidParameterError, match="metric must be one of"):
         changed_queries(ndcg_spark.evaluate(table, run="ranker", metrics="ap"), baseline="a", run="b")
 
@@ -200,9 +200,9 @@ def test_comparisons_leave_out_the_queries_that_no_mean_has(spark):
     table = spark.createDataFrame(rows, "ranker string, " + SCHEMA)
     convention = "default;no_relevant=skip"
     for metrics in (["success@1"], ["success@1", "ndcg@1"]):
-        found = ndcg_spark.evaluate(table, run="ranker", metrics=metrics, convention=convention)
+        evaluation = ndcg_spark.evaluate(table, run="ranker", metrics=metrics, convention=convention)
         told = {"convention": convention} if len(metrics) == 1 else {}  # NDCG beside it shows the rule
-        for runs, more in ((found, {}), (found.per_query, {"metrics": "success", **told})):
+        for runs, more in ((evaluation, {}), (evaluation.per_query, {"metrics": "success", **told})):
             compared = ndcg_spark.compare(runs, baseline="a", runs=["a", "b"], replicates=0, flips=0, **more).summary
             (row,) = compared.where("metric = 'success'").collect()
             assert (row["baseline_value"], row["value"], row["n_queries"], row["n_skipped"]) == (1.0, 0.0, 1, 1)
@@ -213,40 +213,41 @@ def test_every_form_has_the_bits_of_the_long_table():
     rows = [Row(query=query, item=item, score=score, relevance=relevance)
             for query, item, score, relevance in random_table(2, tied=False)]  # fmt: skip
     choices, (metrics, cutoffs) = Choices(ties="item_asc"), parse_metrics([*METRICS, *ORDERED])
-    found = {}
+    actual = {}
     for form, tables, columns in forms(rows, choices):
         missing = {"null_score": "unretrieved"} if form in ("long", "rank") else {}
         settings = EvaluationSettings(columns=columns, convention=convention_for(columns, choices), metrics=metrics,
                                       cutoffs=cutoffs, **missing)  # fmt: skip
         case = Case(data=tables["input"], judgments=tables.get("judgments"), settings=settings)
-        found[form] = values_of(SimpleNamespace(per_query=case.ranking_here().per_query(), settings=settings))
-    assert len(found) == 6
-    assert len(found["long"]) > 300
-    assert [form for form in found if found[form] != found["long"]] == []
+        actual[form] = values_of(SimpleNamespace(per_query=case.ranking_here().per_query(), settings=settings))
+    assert len(actual) == 6
+    assert len(actual["long"]) > 300
+    assert [form for form in actual if actual[form] != actual["long"]] == []
 
 
 def test_best_and_worst_orders_bound_the_expected_value():
-    metrics, found = ["ap@3", "rr@3", "err@20", "p@3", "success@1"], {}
+    metrics, actual = ["ap@3", "rr@3", "err@20", "p@3", "success@1"], {}
     for ties in ("worst", "expected", "best"):
         evaluation = ndcg_spark.evaluate(
             TIED, metrics=metrics, convention=f"default;ties={ties}", null_score="unretrieved"
         )
-        found[ties] = {key: float.fromhex(value) for key, value in values_of(evaluation).items()}
+        actual[ties] = {key: float.fromhex(value) for key, value in values_of(evaluation).items()}
     assert all(
-        found["worst"][key] <= found["expected"][key] + 1e-15 <= found["best"][key] + 2e-15 for key in found["best"]
+        actual["worst"][key] <= actual["expected"][key] + 1e-15 <= actual["best"][key] + 2e-15
+        for key in actual["best"]
     )
-    assert sum(found["worst"].values()) < sum(found["expected"].values()) < sum(found["best"].values())
+    assert sum(actual["worst"].values()) < sum(actual["expected"].values()) < sum(actual["best"].values())
 
 
 def test_the_summary_has_the_metrics_that_were_asked_for_and_dcg_beside_ndcg():
     summary = ndcg_spark.evaluate(TIED, metrics="ndcg@3,P(rel=2)@5,r@5,ap", null_score="unretrieved").summary
-    found = {(row["metric"], row["k"]) for row in rows_in(summary)}
-    assert found == {("ndcg", 3), ("dcg", 3), ("idcg", 3), ("p(rel=2)", 5), ("r", 5), ("ap", None)}
+    actual = {(row["metric"], row["k"]) for row in rows_in(summary)}
+    assert actual == {("ndcg", 3), ("dcg", 3), ("idcg", 3), ("p(rel=2)", 5), ("r", 5), ("ap", None)}
 
 
 def test_names_without_a_cutoff_take_those_of_k():
     settings = evaluation_settings(metrics=["ap", "p@3", "ap_r"], k=[1, 5])
-    assert [str(one) for one in settings.metrics] == ["ap@1", "ap@5", "p@3", "ap_r"]
+    assert [str(metric) for metric in settings.metrics] == ["ap@1", "ap@5", "p@3", "ap_r"]
     assert settings.cutoffs == (1, 3, 5, None)
 
 
@@ -290,8 +291,8 @@ def test_items_on_given_ranks_beyond_the_cutoff_play_no_part(engine):
         (["rbp_residual@10", "p@100"], ""),
     ):
         convention = f"default;{rules}missing_query=drop"
-        found = ndcg_spark.evaluate(*tables, rank="rank", metrics=metrics, convention=convention, **engine)
-        (row,) = rows_in(found.summary, "rbp_residual")
+        evaluation = ndcg_spark.evaluate(*tables, rank="rank", metrics=metrics, convention=convention, **engine)
+        (row,) = rows_in(evaluation.summary, "rbp_residual")
         assert row["value"] == pytest.approx(1 - 0.2 * (1 + 0.8), abs=1e-15)
 
 
@@ -303,14 +304,14 @@ def test_the_judged_share_of_lists_that_are_short_empty_or_have_gaps(engine):
     """
     run = [("a", 1, 1), ("a", 2, 3), ("a", 3, 50), ("c", 1, 1)]
     tables = ranked_and_judged(run, [("a", 1, 1.0), ("a", 2, 0.0), ("b", 1, 1.0)], "rank int")
-    found = ndcg_spark.evaluate(
+    evaluation = ndcg_spark.evaluate(
         *tables, rank="rank", metrics=["judged@3", "judged@10", "judged@50"],
         convention="default;unjudged_query=zero", **engine,
     )  # fmt: skip
-    values = {(row["query_id"], row["k"]): row["judged"] for row in rows_in(found.per_query)}
+    values = {(row["query_id"], row["k"]): row["judged"] for row in rows_in(evaluation.per_query)}
     assert values == {("a", 3): 2 / 3, ("a", 10): 0.2, ("a", 50): 0.04, ("b", 3): None, ("b", 10): None,
                       ("b", 50): None, ("c", 3): 0.0, ("c", 10): 0.0, ("c", 50): 0.0}  # fmt: skip
-    means = {row["k"]: (row["value"], row["n_queries"]) for row in rows_in(found.summary)}
+    means = {row["k"]: (row["value"], row["n_queries"]) for row in rows_in(evaluation.summary)}
     assert means == {3: (1 / 3, 2), 10: (0.1, 2), 50: (0.02, 2)}
 
 
@@ -319,10 +320,10 @@ def test_a_query_without_judgments_has_the_whole_residual(engine):
     """By its definition, 0.8^2 + 0.2 (1 + 0.8) = 1: nothing is known of q, where 0 would say that all is."""
     run = [("q", 1, 2.0), ("q", 2, 1.0), ("r", 1, 1.0)]
     tables = ranked_and_judged(run, [("r", 1, 1.0), ("m", 1, 1.0)], "score double")
-    found = ndcg_spark.evaluate(
+    evaluation = ndcg_spark.evaluate(
         *tables, metrics=["rbp@3", "rbp_residual@3"], convention="default;unjudged_query=zero", **engine
     )
-    values = {row["query_id"]: (row["rbp"], row["rbp_residual"]) for row in rows_in(found.per_query)}
+    values = {row["query_id"]: (row["rbp"], row["rbp_residual"]) for row in rows_in(evaluation.per_query)}
     assert values == {
         "q": (0.0, 1.0),
         "r": (pytest.approx(0.2, abs=1e-15), pytest.approx(0.8, abs=1e-15)),

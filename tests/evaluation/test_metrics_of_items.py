@@ -60,30 +60,30 @@ class World:
 
     def lists(self) -> dict[str, list[int]]:
         """Items of each judged query in rank order."""
-        found = {}
+        actual = {}
         for query in sorted({row[0] for row in self.rows if row[3] is not None}):
-            its = [row for row in self.rows if row[0] == query and row[2] is not None]
-            found[query] = [row[1] for row in sorted(its, key=lambda row: (-row[2], row[1]))]
-        return found
+            group = [row for row in self.rows if row[0] == query and row[2] is not None]
+            actual[query] = [row[1] for row in sorted(group, key=lambda row: (-row[2], row[1]))]
+        return actual
 
     def features(self, query: str):
         met = [item for _, item in self.interactions]
         users = {item: {user for user, one in self.interactions if one == item} for item in met}
         known = {item: (vector, categories, day) for item, vector, categories, day in self.items}
-        found = {}
+        actual = {}
         for item in range(40):
             vector, categories, day = known.get(item, (None, None, None))
-            found[item] = {
+            actual[item] = {
                 "vector": vector, "categories": categories, "days": float((AS_OF - day).days) if day else 0.0,
                 "interactions": met.count(item), "users": len(users.get(item, ())),
                 "seen": (query, item) in self.interactions,
             }  # fmt: skip
-        return found
+        return actual
 
     def defined(self, name: str) -> dict[str, float]:
         """A metric of each query, by its definition; NaN where it has no value."""
         metric, at = parse_metric(name)
-        found, k = {}, int(at)
+        actual, k = {}, int(at)
         for query, listed in self.lists().items():
             items = self.features(query)
             judged = [(row[1], row[3], row[4] or ()) for row in self.rows if row[0] == query and row[3] is not None]
@@ -92,19 +92,21 @@ class World:
             }  # fmt: skip
             if metric.name in ("ils", "ild"):
                 value = item_lists.defined_ils(listed, items, metric.by, k)
-                found[query] = 1 - value if metric.name == "ild" else value
+                actual[query] = 1 - value if metric.name == "ild" else value
             elif metric.name == "pairs_left_out":
-                found[query] = item_lists.defined_left_out(listed, items, metric.by, k)
+                actual[query] = item_lists.defined_left_out(listed, items, metric.by, k)
             elif metric.name == "alpha_ndcg":
-                found[query] = item_lists.defined_alpha_ndcg(listed, judged, metric.alpha, metric.rel, k)
+                actual[query] = item_lists.defined_alpha_ndcg(listed, judged, metric.alpha, metric.rel, k)
             elif metric.name == "novelty":
-                bits = {one: -math.log2(max(1, its[metric.by]) / totals[metric.by]) for one, its in items.items()}
-                found[query] = item_lists.defined_mean(listed, bits.get, k)
+                bits = {one: -math.log2(max(1, group[metric.by]) / totals[metric.by]) for one, group in items.items()}
+                actual[query] = item_lists.defined_mean(listed, bits.get, k)
             elif metric.name == "first_appearance":
-                found[query] = item_lists.defined_mean(listed, lambda one, items=items: items[one]["days"], k)
+                actual[query] = item_lists.defined_mean(
+                    listed, lambda element, items=items: items[element]["days"], k
+                )
             else:
-                found[query] = item_lists.defined_first_new(listed, items, k)
-        return found
+                actual[query] = item_lists.defined_first_new(listed, items, k)
+        return actual
 
 
 @pytest.fixture(scope="module")
@@ -116,10 +118,10 @@ def evaluation_bits(evaluation) -> tuple[dict, dict]:
     """Every value of every query, and every row of the summary, to the last bit."""
     settings = evaluation.settings
     per_query = {
-        (str(one.metric), row["query_id"], row["k"]): row[one.metric.column]
+        (str(element.metric), row["query_id"], row["k"]): row[element.metric.column]
         for row in evaluation.per_query.collect()
-        for one in settings.computed
-        if isinstance(one.metric, Metric) and one.k == row["k"] and row["status"] != "unjudged"
+        for element in settings.computed
+        if isinstance(element.metric, Metric) and element.k == row["k"] and row["status"] != "unjudged"
     }
     summary = {
         (row["segment_by"], row["segment"], row["metric"], row["k"]): (
@@ -147,7 +149,7 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
         "interactions": world.tables(spark)["interactions"].withColumnRenamed("user", "query_id"),
         "user": None,
     }
-    found = {
+    actual = {
         "Spark": tables[0],
         "seven partitions": tables[1],
         "window": evaluate(table, strategy="window", **renamed),
@@ -156,12 +158,12 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
         "judgments": evaluate(run, judgments=judgments, **renamed),
         "judgments, window": evaluate(run, judgments=judgments, strategy="window", **renamed),
     }
-    values = {name: evaluation_bits(evaluation) for name, evaluation in found.items()}
-    for name, its in values.items():
-        assert its == values["Spark"], name
+    values = {name: evaluation_bits(evaluation) for name, evaluation in actual.items()}
+    for name, group in values.items():
+        assert group == values["Spark"], name
     per_query, summary = values["Spark"]
-    asked = found["Spark"].settings.computed
-    assert {str(one) for one in asked} - set(METRICS) == {
+    asked = actual["Spark"].settings.computed
+    assert {str(element) for element in asked} - set(METRICS) == {
         "dcg@3", "idcg@3", "pairs_left_out@3", "pairs_left_out(by=categories)@20", "outside_catalogue@3",
         "outside_catalogue@20",
     }  # fmt: skip
@@ -206,8 +208,8 @@ def test_arrays_and_given_ranks_give_the_same(spark, world):
         F.sort_array(F.collect_list(F.when(F.col("score").isNotNull(), item))).alias("ranked"),
         F.collect_list("relevance").alias("all"),
     )
-    found = evaluate(lists, relevance="ranked", ideal="all", metrics=simple)
-    assert evaluation_bits(found) == evaluation_bits(evaluate(table, null_score="unretrieved", metrics=simple))
+    evaluation = evaluate(lists, relevance="ranked", ideal="all", metrics=simple)
+    assert evaluation_bits(evaluation) == evaluation_bits(evaluate(table, null_score="unretrieved", metrics=simple))
 
 
 def test_refusals_of_lists_and_tables_that_do_not_fit(spark, world):
@@ -216,13 +218,13 @@ def test_refusals_of_lists_and_tables_that_do_not_fit(spark, world):
     with pytest.raises(InvalidParameterError, match="needs items: column 'relevance' must be an array of structs"):
         _ = ndcg_spark.evaluate(lists, metrics=["ild@3"], convention=CONVENTION, items=items).summary
     table = spark.createDataFrame(world.rows, SCHEMA)
-    found = ndcg_spark.evaluate(
+    evaluation = ndcg_spark.evaluate(
         table, metrics=["coverage@3"], convention=CONVENTION, null_score="unretrieved", items=items
     )
     with pytest.raises(InvalidParameterError, match=r"metric 'coverage@3' needs the item table"):
-        summarize_rankings(found.rankings, found.settings)
+        summarize_rankings(evaluation.rankings, evaluation.settings)
     with pytest.raises(InvalidParameterError, match=r"metric 'coverage@3' needs the item table"):
-        rank_queries(table, found.settings)
+        rank_queries(table, evaluation.settings)
     met = spark.sql("SELECT 7L AS query_id, 1L AS item_id")
     with pytest.raises(InputRefusedError, match="users are string in the rankings and bigint in the"):
         _ = ndcg_spark.evaluate(
@@ -260,8 +262,8 @@ def test_weights_and_nights_of_a_metric_that_some_queries_lack(spark):
     row = whole.where("metric = 'ild'").collect()[0]
     assert row["value"] == pytest.approx((3 * 1 + 1 * (1 - 0.6)) / 4, abs=1e-15)
     assert (row["n_queries"], row["weight_sum"]) == (2, 4.0)
-    nights = [evaluate(table.where(one)).summary for one in ("query_id = 'a'", "query_id > 'a'")]
-    merged = {one["metric"]: one for one in ndcg_spark.merge_summaries(nights[0].unionAll(nights[1])).collect()}
+    nights = [evaluate(table.where(element)).summary for element in ("query_id = 'a'", "query_id > 'a'")]
+    merged = {row["metric"]: row for row in ndcg_spark.merge_summaries(nights[0].unionAll(nights[1])).collect()}
     assert merged["ild"].asDict() == row.asDict()
     assert (merged["coverage"]["value"], merged["coverage"]["n_queries"]) == (None, 3)
 
@@ -279,18 +281,18 @@ def alpha_of(spark, rows, *, schema=JUDGED_SCHEMA, apart=False, convention=CONVE
     judgments = table.drop("score") if apart else None
     run = table.drop("relevance", "topics") if apart else table
     asked = {"metrics": ["alpha_ndcg@3"], "convention": convention, "judgments": judgments, **options}
-    found = ndcg_spark.evaluate(run, **asked).per_query.where("k = 3").collect()
-    return {(row["run"], row["query_id"]): row["alpha_ndcg"] for row in found}
+    actual = ndcg_spark.evaluate(run, **asked).per_query.where("k = 3").collect()
+    return {(row["run"], row["query_id"]): row["alpha_ndcg"] for row in actual}
 
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_alpha_ndcg_a_rejected_row_is_not_in_the_ideal_list(spark, apart):
     good = [(query, item, score, 1.0, NEW, 0) for query in "pqr" for item, score in (("a", 3.0), ("b", 2.0))]
     bad = [("q", "c", 1.0, INFINITE, OLD, 0), ("r", "c", 1.0 if apart else NAN, INFINITE if apart else 1.0, OLD, 0)]
-    found = alpha_of(spark, [*good, *bad, ("p", "c", 1.0, 1.0, OLD, 0)], apart=apart, on_invalid="reject")
+    actual = alpha_of(spark, [*good, *bad, ("p", "c", 1.0, 1.0, OLD, 0)], apart=apart, on_invalid="reject")
     of_p = item_lists.defined_alpha_ndcg(["a", "b", "c"], [("a", 1, NEW), ("b", 1, NEW), ("c", 1, OLD)], 0.5, 1, 3)
     assert of_p < 1
-    assert found == pytest.approx({("", "p"): of_p, ("", "q"): 1.0, ("", "r"): 1.0}, abs=1e-12)
+    assert actual == pytest.approx({("", "p"): of_p, ("", "q"): 1.0, ("", "r"): 1.0}, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -309,16 +311,16 @@ def test_alpha_ndcg_a_copy_that_was_left_out_adds_no_topics(spark, apart, rule, 
     rows += [("x", "a", 1.0, 1.0, OLD, 0), *(("x", *row) for row in same)]
     rows += [("y", "a", 1.0, 1.0, OLD, 0), *(("y", *row) for row in same[::-1])]
     order = {"order": "at"} if rule == "first" else {}
-    found = alpha_of(spark, rows, apart=apart, convention=f"{CONVENTION};duplicates={rule}", **order)
+    actual = alpha_of(spark, rows, apart=apart, convention=f"{CONVENTION};duplicates={rule}", **order)
     of_x = (1 + 2 / math.log2(3)) / (2 + 1 / math.log2(3))  # b has one topic, and a two others
-    assert found == pytest.approx({("", "q"): 1.0, ("", "x"): of_x, ("", "y"): of_x}, abs=1e-12)
+    assert actual == pytest.approx({("", "q"): 1.0, ("", "x"): of_x, ("", "y"): of_x}, abs=1e-12)
 
 
 def test_alpha_ndcg_a_copy_of_no_relevance_may_be_the_one_that_was_kept(spark):
     rows = [("q", "a", 3.0, 0.0, OLD, 0), ("q", "a", 1.0, 1.0, OLD, 0), ("q", "b", 2.0, 1.0, NEW, 0)]
     for strategy in ("engine", "window"):
-        found = alpha_of(spark, rows, convention=f"{CONVENTION};duplicates=best", strategy=strategy)
-        assert found == pytest.approx({("", "q"): 1 / math.log2(3)}, abs=1e-12)
+        actual = alpha_of(spark, rows, convention=f"{CONVENTION};duplicates=best", strategy=strategy)
+        assert actual == pytest.approx({("", "q"): 1 / math.log2(3)}, abs=1e-12)
 
 
 def test_alpha_ndcg_each_run_has_the_ideal_list_of_its_own_rows(spark):
@@ -326,23 +328,23 @@ def test_alpha_ndcg_each_run_has_the_ideal_list_of_its_own_rows(spark):
     topics = {"a": NEW, "b": NEW, "c": ["2"]}
     table = [("q", item, score, 1.0, topics[item], 0, run) for run, item, score in rows]
     table.append(("q", "d", 1.0, None, ["4"], 0, "x"))  # not judged, and so of no topic
-    found = alpha_of(
+    actual = alpha_of(
         spark, table, schema=f"{JUDGED_SCHEMA}, ranker string", run="ranker", on_invalid="reject",
         null_score="unretrieved",
     )  # fmt: skip
     ideal = 1 + 1 / math.log2(3) + 0.5 / 2
-    assert found == pytest.approx({("x", "q"): 1.0, ("y", "q"): (1 + 0.5 / math.log2(3)) / ideal}, abs=1e-12)
+    assert actual == pytest.approx({("x", "q"): 1.0, ("y", "q"): (1 + 0.5 / math.log2(3)) / ideal}, abs=1e-12)
 
 
 def test_alpha_ndcg_each_score_column_has_the_ideal_list_of_its_own_rows(spark):
     rows = [("q", "a", 3.0, 1.0, NEW, 0, 3.0), ("q", "b", 2.0, 1.0, NEW, 0, 2.0), ("q", "c", NAN, 1.0, OLD, 0, 1.0)]
     rows += [("p", "a", 3.0, 1.0, NEW, 0, 3.0), ("p", "b", 2.0, 1.0, NEW, 0, 2.0)]
     columns = {"schema": f"{JUDGED_SCHEMA}, other double", "score": ["score", "other"]}
-    found = alpha_of(spark, rows, **columns, on_invalid="reject")
+    actual = alpha_of(spark, rows, **columns, on_invalid="reject")
     # OLD has two topics, so that the greedy list begins with it.
     of_other = (1 + 0.5 / math.log2(3) + 2 / 2) / (2 + 1 / math.log2(3) + 0.5 / 2)
     of_p = {("score", "p"): 1.0, ("other", "p"): 1.0}
-    assert found == pytest.approx({("score", "q"): 1.0, ("other", "q"): of_other, **of_p}, abs=1e-12)
+    assert actual == pytest.approx({("score", "q"): 1.0, ("other", "q"): of_other, **of_p}, abs=1e-12)
     assert alpha_of(spark, rows[3:], **columns) == of_p
 
 
@@ -432,12 +434,14 @@ def test_several_rankers_are_told_apart(spark):
     rows = [("q", 1, 2.0, 1.0, 1.0), ("q", 2, 1.0, 2.0, 0.0), ("p", 1, 1.0, 2.0, 1.0), ("p", 3, 2.0, 1.0, 1.0)]
     table = spark.createDataFrame(rows, "query_id string, item_id int, a double, b double, relevance double")
     items = spark.createDataFrame([(1,), (2,), (3,), (4,)], "item_id int")
-    found = ndcg_spark.evaluate(table, score=["a", "b"], metrics=["coverage@1"], convention=CONVENTION, items=items)
-    values = {row["run"]: row["value"] for row in found.summary.where("metric = 'coverage'").collect()}
+    evaluation = ndcg_spark.evaluate(
+        table, score=["a", "b"], metrics=["coverage@1"], convention=CONVENTION, items=items
+    )
+    values = {row["run"]: row["value"] for row in evaluation.summary.where("metric = 'coverage'").collect()}
     assert values == {"a": 0.5, "b": 0.5}
     runs = table.selectExpr("query_id", "item_id", "stack(2, 'a', a, 'b', b) as (run, score)", "relevance")
-    found = ndcg_spark.evaluate(runs, run="run", metrics=["coverage@1"], convention=CONVENTION, items=items)
-    values = {row["run"]: row["value"] for row in found.summary.where("metric = 'coverage'").collect()}
+    evaluation = ndcg_spark.evaluate(runs, run="run", metrics=["coverage@1"], convention=CONVENTION, items=items)
+    values = {row["run"]: row["value"] for row in evaluation.summary.where("metric = 'coverage'").collect()}
     assert values == {"a": 0.5, "b": 0.5}
 
 
@@ -449,6 +453,6 @@ def test_rows_alike_in_all_that_orders_them_are_listed_by_item(spark, strategy):
     seen = [("a", "u0"), *(("b", f"u{user}") for user in range(4))]
     options = {"interactions": spark.createDataFrame(seen, "item_id string, query_id string"), "order": "position",
                "metrics": "novelty@1", "convention": "default;ties=input_order", "strategy": strategy}  # fmt: skip
-    for its in (rows, rows[::-1]):
-        (row,) = ndcg_spark.evaluate(spark.createDataFrame(its, schema), **options).summary.collect()
+    for group in (rows, rows[::-1]):
+        (row,) = ndcg_spark.evaluate(spark.createDataFrame(group, schema), **options).summary.collect()
         assert row["value"] == pytest.approx(math.log2(5))

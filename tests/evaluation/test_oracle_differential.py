@@ -94,9 +94,9 @@ def by_pytrec_eval(rows: Sequence[Row], cutoffs: Sequence[int]) -> dict[tuple[st
     measures = {"ndcg", "ndcg_cut." + ",".join(str(k) for k in cutoffs)}
     values = pytrec_eval.RelevanceEvaluator(judgments, measures).evaluate(run)
     got: dict[tuple[str, Cutoff], float] = {}
-    for query, its in values.items():
-        got[query, None] = its["ndcg"]
-        got.update({(query, k): its[f"ndcg_cut_{k}"] for k in cutoffs})
+    for query, group in values.items():
+        got[query, None] = group["ndcg"]
+        got.update({(query, k): group[f"ndcg_cut_{k}"] for k in cutoffs})
     return got
 
 

@@ -131,8 +131,8 @@ def test_rows_that_lie_anywhere_score_what_the_oracle_says(seed: int) -> None:
     settings = settings_of(choices, cutoffs, check_duplicates=("top", "none")[seed % 3 // 2])
     tables = tables_of(form_of(seed, choices), rows, choices, settings)
     limits = list(LIMITS.values())[seed % 3]
-    found = tables.rankings(split(tables.rows, seed), seed=seed, n_partitions=N_PARTITIONS[seed % 3], **limits)
-    assert_same(scored(found, tables.settings), evaluate(rows, choices, cutoffs))
+    actual = tables.rankings(split(tables.rows, seed), seed=seed, n_partitions=N_PARTITIONS[seed % 3], **limits)
+    assert_same(scored(actual, tables.settings), evaluate(rows, choices, cutoffs))
 
 
 def test_the_seeds_meet_every_value_of_every_choice_and_every_form() -> None:
@@ -177,8 +177,8 @@ def test_no_split_changes_a_bit(ties: str, form: str, limits: str) -> None:
             shuffled = random.Random(n_partitions).sample(rows, len(rows))
             tables = tables_of(form, shuffled, choices, settings)
             parts = split(tables.rows, seed + n_partitions, most_rows=60)
-            found = tables.rankings(parts, seed=seed, n_partitions=n_partitions, **LIMITS[limits])
-            assert bits_of(found) == expected, (n_partitions, choices)
+            actual = tables.rankings(parts, seed=seed, n_partitions=n_partitions, **LIMITS[limits])
+            assert bits_of(actual) == expected, (n_partitions, choices)
 
 
 def one_hash(number: int) -> str:
@@ -322,8 +322,8 @@ def carried(values: pa.Array, queries: str, parts_of: int = 1, **limits: int) ->
     rows = [Row(query=query, item=f"{n}", score=-n, relevance=0) for n, query in enumerate(queries)]
     batch = canonical_rows(rows, settings).append_column("segment_0", values)
     parts = [[batch.slice(at, parts_of)] for at in range(0, len(rows), parts_of)]
-    found = Tables(settings, batch).rankings(parts, **limits)
-    return {row["query_id"]: row["country"] for one in found for row in one.to_pylist()}
+    actual = Tables(settings, batch).rankings(parts, **limits)
+    return {row["query_id"]: row["country"] for element in actual for row in element.to_pylist()}
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 20])
@@ -351,8 +351,8 @@ def _as(numbers: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def test_nan_is_one_value_of_a_segment() -> None:
     nan = float("nan")
-    found = carried(pa.array([nan, None, nan]), "aaa")
-    assert str(found["a"]) == "nan"
+    actual = carried(pa.array([nan, None, nan]), "aaa")
+    assert str(actual["a"]) == "nan"
     with pytest.raises(InputRefusedError, match="more than one value"):
         carried(pa.array([nan, None, 1.0]), "aaa")
 
@@ -363,8 +363,8 @@ def of_both_tables(values: pa.Array, judged: pa.Array) -> object:
     rows = canonical_rows(one_query(("a", 2, 1), ("b", 1, None)), settings)
     run, judgments = run_of(rows), judgments_of(rows)
     tables = Tables(settings, run.append_column("segment_0", values), judgments.append_column("segment_0", judged))
-    (found,) = tables.rankings()
-    return found.column("country")[0].as_py()
+    (actual,) = tables.rankings()
+    return actual.column("country")[0].as_py()
 
 
 @pytest.mark.parametrize("values", [["DE", "FR"], ["DE", "AT"], ["FR", "FR"], ["FR", None]])
@@ -433,13 +433,13 @@ def test_rejected_rows_of_a_query_are_counted_in_any_parts(limits, k) -> None:
         ]
         random_.shuffle(rows)
         tables = Tables(settings, canonical_rows(rows, settings))
-        found = [
+        actual = [
             row
             for batch in tables.rankings(split(tables.rows, seed, most_rows=9), **limits)
             for row in batch.to_pylist()
         ]
-        assert len(found) == len(bad)
-        for row in found:
+        assert len(actual) == len(bad)
+        for row in actual:
             n_rows = sum(query == row["query_id"] for query, _ in scores_of)
             n_rejected = sum(query == row["query_id"] for query, _ in rejected)
             assert (row["n_rows"], row["n_rejected"]) == (n_rows - n_rejected, n_rejected)
@@ -461,12 +461,12 @@ def test_runs_of_a_column_share_judgments_and_miss_queries_each_for_itself() -> 
     judged = {QUERY: ["p", "q", "z"], "item": ["x", "y", "x"], "relevance": [1.0, 1.0, 1.0]}
     tables = Tables(settings, pa.RecordBatch.from_pydict(rows), pa.RecordBatch.from_pydict(judged))
     for n_partitions in N_PARTITIONS:
-        found = bits_of(tables.rankings(split(tables.rows, n_partitions, most_rows=1), n_partitions=n_partitions))
-        n_items = {key: dict(row)["n_items"] for key, row in found.items()}
+        actual = bits_of(tables.rankings(split(tables.rows, n_partitions, most_rows=1), n_partitions=n_partitions))
+        n_items = {key: dict(row)["n_items"] for key, row in actual.items()}
         assert n_items == {
             ("a", "p"): 1, ("a", "q"): 1, ("a", "z"): 0, ("b", "p"): 0, ("b", "q"): 1, ("b", "z"): 0,
         }  # fmt: skip
-        assert {dict(row)["n_judged"] for row in found.values()} == {1}
+        assert {dict(row)["n_judged"] for row in actual.values()} == {1}
 
 
 def test_a_query_without_run_and_relevance_is_none() -> None:

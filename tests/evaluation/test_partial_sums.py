@@ -39,13 +39,13 @@ TYPES |= dict.fromkeys((*METRICS, "weight"), pa.float64())
 def random_queries(seed: int, n: int = 60) -> list[dict[str, Any]]:
     """Per-query rows of every status, with queries that are dropped and queries that have DCG but no NDCG."""
     random_ = random.Random(seed)
-    found = []
+    actual = []
     for number in range(n):
         status = random_.choice(["evaluated", "evaluated", "no_relevant", "missing", "unjudged"])
         values: dict[str, float | None] = {metric: random_.uniform(0, 20) for metric in METRICS}
         if status in ("no_relevant", "unjudged"):
             values = dict.fromkeys(METRICS) if status != "no_relevant" else {**values, "ndcg": None}
-        found.append(
+        actual.append(
             {
                 "run": random_.choice(["", "b"]),
                 "query_id": number,
@@ -59,7 +59,7 @@ def random_queries(seed: int, n: int = 60) -> list[dict[str, Any]]:
                 "device": random_.choice([True, False, None]),
             }
         )
-    return found
+    return actual
 
 
 def to_batch(queries: Sequence[dict[str, Any]]) -> pa.RecordBatch:
@@ -95,9 +95,9 @@ def expected_rows(queries: Sequence[dict[str, Any]], *, weighted: bool) -> dict[
             for metric in METRICS:
                 key = (query["run"], "+".join(names), segment_of(query, names), metric, query["k"])
                 groups.setdefault(key, []).append(query)
-    found = {}
-    for key, its in groups.items():
-        kept = [query for query in its if query["ndcg"] is not None]
+    actual = {}
+    for key, group in groups.items():
+        kept = [query for query in group if query["ndcg"] is not None]
         pairs = [(Fraction(q[key[3]]), Fraction(q["weight"] if weighted else 1)) for q in kept]
         pairs = [(v, w) for v, w in pairs if w]  # a query of weight 0 is in no mean
         total, n = sum((w for _, w in pairs), Fraction(0)), len(pairs)
@@ -105,18 +105,18 @@ def expected_rows(queries: Sequence[dict[str, Any]], *, weighted: bool) -> dict[
         error = None
         if mean is not None and n > 1:
             error = math.sqrt(Fraction(n, n - 1) * sum(w**2 * (v - mean) ** 2 for v, w in pairs) / total**2)
-        dropped = [query for query in its if query["dcg"] is None]
-        there = [query for query in its if query["dcg"] is not None]
-        found[key] = {
+        dropped = [query for query in group if query["dcg"] is None]
+        there = [query for query in group if query["dcg"] is not None]
+        actual[key] = {
             "n_queries": n,
-            **{f"n_{s}": sum(q["status"] == s for q in its) for s in ("no_relevant", "missing", "unjudged")},
+            **{f"n_{s}": sum(q["status"] == s for q in group) for s in ("no_relevant", "missing", "unjudged")},
             "n_rows": sum(q["n_rows"] - q["n_left_out"] for q in there),
             "n_left_out": sum(q["n_left_out"] for q in there) + sum(q["n_rows"] for q in dropped),
             "value": None if mean is None else float(mean),
             "weight_sum": float(total),
             "std_error": error if error is None else pytest.approx(error, rel=1e-9, abs=1e-14),
         }
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -168,9 +168,9 @@ def test_the_order_of_a_sum_of_tenths_does_not_matter():
     """0.1 + 0.2 + 0.3 + ... rounds differently in each order; the exact mean is rounded once."""
     values = [n / 10 for n in range(1, 10)]
     queries = [{**random_queries(0, 1)[0], "k": 1, **dict.fromkeys(METRICS, value)} for value in values]
-    found = summary_rows(partials([to_batch(queries)], weighted=False))
+    actual = summary_rows(partials([to_batch(queries)], weighted=False))
     exact = float(sum(map(Fraction, values)) / 9)
-    assert {row["value"] for row in found.values()} == {exact}
+    assert {row["value"] for row in actual.values()} == {exact}
 
 
 def test_confidence_is_that_of_the_interval():

@@ -140,7 +140,7 @@ def test_columns_are_read_alike(spark: SparkSession) -> None:
     for form, (schema, rows, options) in FORMS.items():
         by_spark, by_arrow = both_sides(spark.createDataFrame(rows, schema), **options)
         assert rows_of(by_spark) == rows_of(by_arrow), form
-        types = [{one.name: format_type(one.type) for one in side[0].schema} for side in (by_spark, by_arrow)]
+        types = [{field.name: format_type(field.type) for field in side[0].schema} for side in (by_spark, by_arrow)]
         assert types[0] == types[1], form
 
 
@@ -185,7 +185,7 @@ def reads_of_roles(spark: SparkSession) -> tuple[DataFrame, dict[str, ColumnRead
             except InputRefusedError as error:
                 refused[role, kind] = str(error)
                 continue
-            (read,) = [one for one in plan.rows.columns.values() if one.source == (name,)]
+            (read,) = [column for column in plan.rows.columns.values() if column.source == (name,)]
             reads[f"{role}_{name}"], needs[f"{role} {kind}"] = read, plan.needs_spark
     assert all(kind in text for (_, kind), text in refused.items())
     return table, reads, needs
@@ -241,11 +241,11 @@ def test_judgments_in_another_width_are_read_alike(spark: SparkSession) -> None:
     run = spark.createDataFrame([(1, 2, 0.5), (None, None, 0.1)], "query_id int, item_id bigint, score double")
     judged = spark.createDataFrame([(1, 2, 1)], "query_id bigint, item_id smallint, relevance int")
     plan = plan_ranking(describe_table(run), describe_table(judged, "judgments"), evaluation_settings())
-    for table, its in ((run, plan.rows), (judged, plan.judgments)):
-        assert rows_of(batches_of(select_canonical_columns(table, its))) == rows_of(
-            [convert_batch(batch, its) for batch in batches_of(table)]
+    for table, group in ((run, plan.rows), (judged, plan.judgments)):
+        assert rows_of(batches_of(select_canonical_columns(table, group))) == rows_of(
+            [convert_batch(batch, group) for batch in batches_of(table)]
         )
-        assert its.schema.field("query_0").type == its.schema.field("item").type == pa.int64()
+        assert group.schema.field("query_0").type == group.schema.field("item").type == pa.int64()
 
 
 def test_every_conversion_is_among_the_forms(spark: SparkSession) -> None:

@@ -35,11 +35,11 @@ def test_points_are_means_and_steps_count_queries(rankings):
     result = evaluate(rankings, run="run", k=[1, 3], segments=["country"])
     figure = result.plot()
     left, *of_runs = figure.axes
-    assert [one.get_title(loc="left") for one in figure.axes] == [
+    assert [ax.get_title(loc="left") for ax in figure.axes] == [
         "mean ndcg@3", "number of queries", ""
     ]  # fmt: skip
-    assert [one.get_ylabel() for one in of_runs] == list(RUNS)
-    labels = [one.get_text() for one in left.get_yticklabels()]
+    assert [run.get_ylabel() for run in of_runs] == list(RUNS)
+    labels = [yticklabel.get_text() for yticklabel in left.get_yticklabels()]
     assert labels == ["overall", "country=DE", "country=US"]
     means = {
         (row["run"], f"{row['segment_by']}={row['segment']}".removeprefix("=") or "overall"): row["value"]
@@ -54,10 +54,10 @@ def test_points_are_means_and_steps_count_queries(rankings):
         values[row["run"]][min(math.floor(row["ndcg"] * N_BINS), N_BINS - 1)] += 1
     for run, axes in zip(RUNS, of_runs, strict=True):
         (step,) = axes.patches
-        assert axes.get_ylim()[1] >= max(max(its.values()) for its in values.values())
+        assert axes.get_ylim()[1] >= max(max(group.values()) for group in values.values())
         counts, edges, _ = step.get_data()
-        found = {round(edge * N_BINS): n for n, edge in zip(counts, edges[:-1], strict=True) if n}
-        assert found == values[run]
+        actual = {round(edge * N_BINS): n for n, edge in zip(counts, edges[:-1], strict=True) if n}
+        assert actual == values[run]
         assert edges[-1] <= 1 + 1e-12
     assert figure._repr_png_().startswith(b"\x89PNG")
 
@@ -98,4 +98,4 @@ def test_the_largest_groups_are_drawn():
         }
         for n in range(100)
     ]
-    assert [one.label for one in select_groups(rows)] == [f"g={n}" for n in range(99 - MAX_SEGMENTS, 99)]
+    assert [group.label for group in select_groups(rows)] == [f"g={n}" for n in range(99 - MAX_SEGMENTS, 99)]

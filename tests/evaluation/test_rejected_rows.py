@@ -79,12 +79,12 @@ def collected(summaries: dict[str, DataFrame], metric: str = "ndcg") -> dict[str
         summary.where(F.col("metric") == metric).select(*COLUMNS, F.lit(name).alias("name"))
         for name, summary in summaries.items()
     ]
-    found: dict[str, Counts] = {name: {} for name in summaries}
+    actual: dict[str, Counts] = {name: {} for name in summaries}
     for row in reduce(DataFrame.unionByName, chosen).collect():
         key = (row["run"], row["segment_by"], row["segment"])
-        assert key not in found[row["name"]]
-        found[row["name"]][key] = tuple(row[name] for name in COLUMNS[3:])
-    return found
+        assert key not in actual[row["name"]]
+        actual[row["name"]][key] = tuple(row[name] for name in COLUMNS[3:])
+    return actual
 
 
 @pytest.mark.classic("Python workers read files themselves")
@@ -93,29 +93,29 @@ def test_every_road_counts_rejected_rows_and_lost_queries(spark: SparkSession, t
     rows = spark.createDataFrame(ROWS, SCHEMA)
     rows.repartition(5).write.parquet(str(tmp_path / "rows"))
     items = spark.createDataFrame([("x", ["a"]), ("y", ["b"])], "item_id string, categories array<string>")
-    found = {name: evaluate(rows, **OPTIONS | options).summary for name, options in ROADS.items()}
-    found["files"] = evaluate(str(tmp_path / "rows"), source="parquet", **OPTIONS).summary
-    found["many parts"] = evaluate(rows.repartition(7), **OPTIONS).summary
+    actual = {name: evaluate(rows, **OPTIONS | options).summary for name, options in ROADS.items()}
+    actual["files"] = evaluate(str(tmp_path / "rows"), source="parquet", **OPTIONS).summary
+    actual["many parts"] = evaluate(rows.repartition(7), **OPTIONS).summary
     with_items: dict[str, Any] = {"items": items, "metrics": ["ndcg", "ild(by=categories)@3", "coverage@3"]}
-    found["with items"] = evaluate(rows, **OPTIONS, **with_items, convention="default;ties=item_asc").summary
+    actual["with items"] = evaluate(rows, **OPTIONS, **with_items, convention="default;ties=item_asc").summary
     kept = evaluate(rows, **OPTIONS).ranking
-    found["kept metrics of queries"] = kept.summary(kept.per_query(rejected=True))
-    for name, counts in collected(found).items():
+    actual["kept metrics of queries"] = kept.summary(kept.per_query(rejected=True))
+    for name, counts in collected(actual).items():
         assert counts == EXPECTED, name
 
 
 def test_rankings_and_metrics_of_queries_have_no_rejected_row(spark: SparkSession) -> None:
     """A summary of these metrics does not know what was rejected, and says so."""
     for strategy in ("engine", "window"):
-        found = evaluate(spark.createDataFrame(ROWS, SCHEMA), **OPTIONS, strategy=strategy)
-        for table in (found.rankings, found.per_query):
+        evaluation = evaluate(spark.createDataFrame(ROWS, SCHEMA), **OPTIONS, strategy=strategy)
+        for table in (evaluation.rankings, evaluation.per_query):
             assert "n_rejected" not in table.columns
             assert {(row["run"], row["query_id"]) for row in table.collect()} == {
                 ("a", "q1"),
                 ("b", "q1"),
                 ("b", "q2"),
             }
-    counts = collected({"one": summarize(found.per_query, found.settings)})["one"]
+    counts = collected({"one": summarize(evaluation.per_query, evaluation.settings)})["one"]
     assert counts["a", "", ""] == (1, 1.0, None, None)
     unbroken = evaluate(spark.createDataFrame(ROWS[9:12], SCHEMA), **OPTIONS | {"on_invalid": "fail"})
     counts = collected({"one": summarize(unbroken.per_query, unbroken.settings)})["one"]
@@ -140,13 +140,13 @@ def test_each_score_column_has_its_own_counts(spark: SparkSession, tmp_path: Pat
     table = spark.createDataFrame(rows, "query_id string, item_id string, a double, b double, relevance double")
     table.write.parquet(str(tmp_path / "rows"))
     options: dict[str, Any] = {"score": ["a", "b"], "k": 1, "on_invalid": "reject"}
-    found = {
+    actual = {
         "engine": evaluate(table, **options).summary,
         "windows": evaluate(table, strategy="window", **options).summary,
         "best copy": evaluate(table, convention="default;duplicates=best", **options).summary,
         "files": evaluate(str(tmp_path / "rows"), source="parquet", **options).summary,
     }
-    for name, counts in collected(found).items():
+    for name, counts in collected(actual).items():
         assert counts == {("a", "", ""): (2, 1.0, 2, 0), ("b", "", ""): (1, 1.0, 3, 1)}, name
 
 
@@ -190,8 +190,8 @@ def test_a_lost_query_that_is_judged_is_missing(spark: SparkSession) -> None:
 def test_each_row_of_arrays_is_a_query(spark: SparkSession) -> None:
     rows = [("p", [1.0, 0.0], "DE"), ("q", [NAN], "DE"), ("r", None, "US"), (None, [1.0], "US")]
     table = spark.createDataFrame(rows, "query_id string, relevance array<double>, country string")
-    found = evaluate(table, segments=["country"], k=1, on_invalid="reject").summary
-    assert collected({"arrays": found})["arrays"] == {
+    actual = evaluate(table, segments=["country"], k=1, on_invalid="reject").summary
+    assert collected({"arrays": actual})["arrays"] == {
         ("", "", ""): (1, 1.0, 3, 2),
         ("", "country", "DE"): (1, 1.0, 1, 1),
         ("", "country", "US"): (0, None, 1, 1),
@@ -236,14 +236,14 @@ def test_nights_that_did_not_count_make_a_sum_null(spark: SparkSession) -> None:
     old = night.drop("n_rejected", "n_lost_queries")
     both = night.unionByName(old, allowMissingColumns=True)
     merged = {"two": night.unionAll(night), "old": old, "both": both}
-    found = collected({name: merge_summaries(rows) for name, rows in merged.items()})
-    assert found["two"] == {("a", "", ""): (2, 1.0, 14, 4)}
-    assert found["old"] == {("a", "", ""): (1, 1.0, None, None)}
-    assert found["both"] == {("a", "", ""): (2, 1.0, None, None)}
+    actual = collected({name: merge_summaries(rows) for name, rows in merged.items()})
+    assert actual["two"] == {("a", "", ""): (2, 1.0, 14, 4)}
+    assert actual["old"] == {("a", "", ""): (1, 1.0, None, None)}
+    assert actual["both"] == {("a", "", ""): (2, 1.0, None, None)}
 
     def nights(rows: DataFrame) -> DataFrame:
         stored = rows.withColumns({"config_hash": F.lit("h"), "convention": F.lit("c")})
         return stored.withColumn("run_date", F.expr("date'2026-01-05' + cast(row_number() over (order by 1) as int)"))
 
     weeks = {name: roll_up(nights(rows)).where("period = 'week'").drop("period") for name, rows in merged.items()}
-    assert collected(weeks) == found
+    assert collected(weeks) == actual

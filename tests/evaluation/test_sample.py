@@ -36,13 +36,13 @@ def test_the_queries_do_not_depend_on_type_partitions_or_form(table: DataFrame) 
         rows = evaluate(frame, k=3, sample=0.25, **options).per_query.collect()
         return {str(row["query_id"]): row["ndcg"] for row in rows}
 
-    found = sampled(table)
-    assert 70 <= len(found) <= 130  # 100 expected, standard deviation 8.7
-    assert sampled(table.withColumn("query_id", F.col("query_id").cast("bigint")).repartition(7)) == found
+    actual = sampled(table)
+    assert 70 <= len(actual) <= 130  # 100 expected, standard deviation 8.7
+    assert sampled(table.withColumn("query_id", F.col("query_id").cast("bigint")).repartition(7)) == actual
     wide = table.withColumn("query_id", F.col("query_id").cast("bigint")).drop("score")
-    assert sampled(table.drop("relevance"), judgments=wide) == found
+    assert sampled(table.drop("relevance"), judgments=wide) == actual
     of_all = {str(row["query_id"]): row["ndcg"] for row in evaluate(table, k=3).per_query.collect()}
-    assert found.items() <= of_all.items()
+    assert actual.items() <= of_all.items()
 
 
 KEYS = {
@@ -70,10 +70,10 @@ def test_this_machine_draws_the_queries_that_spark_draws(spark: SparkSession, na
     options |= {"convention": "default;unjudged_query=zero", "on_invalid": "reject"}
     local = evaluate(table, **options)
     assert isinstance(local, LocalEvaluation)
-    found = [repr(sorted(row.items())) for row in local.per_query.to_pylist()]
+    actual = [repr(sorted(row.items())) for row in local.per_query.to_pylist()]
     other = [repr(sorted(row.asDict().items())) for row in local.to_spark(spark).per_query.collect()]
-    assert sorted(found) == sorted(other)
-    assert 0 < len(found) < len(set(map(str, zip(*(table[key].to_pylist() for key in keys), strict=True))))
+    assert sorted(actual) == sorted(other)
+    assert 0 < len(actual) < len(set(map(str, zip(*(table[key].to_pylist() for key in keys), strict=True))))
     counted = local.ranking.count_bad_rows()["input"]
     assert 0 < counted.read < len(table)
 
@@ -86,8 +86,8 @@ def test_a_sample_without_spark(tmp_path: Path) -> None:
     run, judgments = table.drop_columns(["relevance"]), table.drop_columns(["score"])
     lists = pa.table({"query_id": list(range(60)), "relevance": [[1.0, 1.0, 1.0]] * 60})
     chosen = [
-        set(found.per_query["query_id"].to_pylist())
-        for found in (
+        set(actual.per_query["query_id"].to_pylist())
+        for actual in (
             evaluate(table, sample=0.3),
             evaluate(run, judgments, sample=0.3),
             evaluate(lists, sample=0.3),

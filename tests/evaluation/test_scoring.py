@@ -18,8 +18,8 @@ HALVING = Convention(gain="linear", discount=ALL_FIVE)  # weights 1, 1/2, 1/4, .
 
 def one(ranked, ideal, cutoffs=(5,), convention=HALVING, **columns):
     """dcg, idcg, ndcg of a single query at each cutoff."""
-    found = scores([batch_of([{"ranked": ranked, "ideal": ideal, **columns}])], task_of(convention, cutoffs))
-    rows = [found["q0", k] for k in cutoffs]
+    actual = scores([batch_of([{"ranked": ranked, "ideal": ideal, **columns}])], task_of(convention, cutoffs))
+    rows = [actual["q0", k] for k in cutoffs]
     return [(row["dcg"], row["idcg"], row["ndcg"]) for row in rows]
 
 
@@ -33,8 +33,8 @@ def changed(**choices):
 @pytest.mark.parametrize(("example", "gain", "discount", "values"), CASES)
 def test_worked_examples(example, gain, discount, values):
     ranked, ideal = [*example.relevances], [*example.unretrieved, *example.relevances]
-    (found,) = one(ranked, ideal, (example.k,), Convention(gain=gain, discount=discount, pad_to_k=0.0))
-    for value, printed in zip(found, values, strict=True):
+    (actual,) = one(ranked, ideal, (example.k,), Convention(gain=gain, discount=discount, pad_to_k=0.0))
+    for value, printed in zip(actual, values, strict=True):
         assert printed is None or value == pytest.approx(printed, abs=PRINTED)
 
 
@@ -161,8 +161,8 @@ def test_policies_of_unusual_queries(no_relevant, missing, unjudged):
         {"ranked": None, "ideal": [0]},
     ]
     choices = {"no_relevant": no_relevant, "missing_query": missing, "unjudged_query": unjudged}
-    found = scores([batch_of(queries)], task_of(changed(**choices), (2,)))
-    got = [(row["dcg"], row["idcg"], row["ndcg"], row["status"]) for row in found.values()]
+    actual = scores([batch_of(queries)], task_of(changed(**choices), (2,)))
+    got = [(row["dcg"], row["idcg"], row["ndcg"], row["status"]) for row in actual.values()]
     dropped = (None, None, None)
     assert got == [
         (1, 1, 1, "evaluated"),

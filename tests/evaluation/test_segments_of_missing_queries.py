@@ -64,7 +64,7 @@ SETTINGS = EvaluationSettings(columns=Columns(run="run"), cutoffs=(2,), segment_
 def batch(rows: list[tuple], **kinds: pa.DataType) -> pa.RecordBatch:
     columns = zip(*rows, strict=True) if rows else [[]] * len(kinds)
     return pa.RecordBatch.from_pydict(
-        {name: pa.array(list(its), kind) for (name, kind), its in zip(kinds.items(), columns, strict=True)}
+        {name: pa.array(list(group), kind) for (name, kind), group in zip(kinds.items(), columns, strict=True)}
     )
 
 
@@ -74,7 +74,7 @@ OF_JUDGMENTS = {"query_0": TEXT, "item": TEXT, "relevance": NUMBER, "segment_0":
 
 
 def segments_of(rankings) -> dict[tuple[str, str], str | None]:
-    return {(row["run"], row["query_id"]): row["country"] for found in rankings for row in found.to_pylist()}
+    return {(row["run"], row["query_id"]): row["country"] for actual in rankings for row in actual.to_pylist()}
 
 
 @pytest.mark.parametrize("judgments_name", [False, True])
@@ -88,8 +88,8 @@ def test_workers_follow_the_rule_however_rows_are_split(seed, judgments_name):
     assert len({*expected.values()}) > 2
     for n_partitions in (1, 5):
         task = ranking_task(rows, SETTINGS, judgments, n_partitions=n_partitions)
-        found = exchanged(task, split(rows, seed), split(judgments, seed), seed)
-        assert segments_of(found) == expected
+        actual = exchanged(task, split(rows, seed), split(judgments, seed), seed)
+        assert segments_of(actual) == expected
 
 
 @pytest.mark.parametrize("n_partitions", [1, 7])
@@ -135,8 +135,8 @@ def test_means_and_comparisons_put_a_query_into_one_segment(spark, form, judgmen
         (run, segment): n for run in RUNS for segment, n in counts.items()
     }
     compared = compare(result, baseline="a", runs=["b"], replicates=0, flips=0).summary
-    found = compared.where("metric = 'ndcg' and segment_by = 'country'").collect()
-    assert {row["segment"]: row["n_queries"] for row in found if row["n_queries"]} == dict(counts)
+    actual = compared.where("metric = 'ndcg' and segment_by = 'country'").collect()
+    assert {row["segment"]: row["n_queries"] for row in actual if row["n_queries"]} == dict(counts)
 
 
 def test_several_score_columns_are_runs(spark):
@@ -179,15 +179,15 @@ def test_an_empty_list_names_the_segment_of_its_query(spark, strategy):
     asked = {"k": 1, "segments": ["country"], "strategy": strategy}
 
     def means(**options):
-        found = evaluate(options.pop("table", lists), judgments, **asked, **options)
-        rows = found.summary.where("metric = 'ndcg' and segment_by = 'country'").collect()
+        evaluation = evaluate(options.pop("table", lists), judgments, **asked, **options)
+        rows = evaluation.summary.where("metric = 'ndcg' and segment_by = 'country'").collect()
         return {(row["run"], row["segment"]): (row["value"], row["n_queries"]) for row in rows if row["n_queries"]}
 
     alone = {"DE": (1.0, 1), "FR": (0.0, 1), "US": (0.0, 1), None: (0.0, 1)}
-    assert means(ranked="a") == {("", segment): its for segment, its in alone.items()}
+    assert means(ranked="a") == {("", segment): group for segment, group in alone.items()}
     second = {"DE": (0.0, 1), "FR": (0.0, 1), "US": (1.0, 1), None: (0.0, 1)}
     assert means(ranked=["a", "b"]) == {
-        (run, segment): its for run, found in (("a", alone), ("b", second)) for segment, its in found.items()
+        (run, segment): group for run, actual in (("a", alone), ("b", second)) for segment, group in actual.items()
     }
     long = lists.selectExpr("'a' as model", "query_id", "if(query_id = 'q3', null, country) as country", "b as list")
     long = long.union(lists.selectExpr("'b' as model", "query_id", "country", "a as list"))
@@ -195,4 +195,6 @@ def test_an_empty_list_names_the_segment_of_its_query(spark, strategy):
     (unjudged,) = rows.where("query_id = 'q3'").collect()  # the empty list of b tells its country, and is no query
     assert (unjudged["run"], unjudged["country"], unjudged["status"]) == ("a", "US", "unjudged")
     named = lists.selectExpr("'only' as model", "query_id", "country", "a")
-    assert means(table=named, ranked="a", run="model") == {("only", segment): its for segment, its in alone.items()}
+    assert means(table=named, ranked="a", run="model") == {
+        ("only", segment): group for segment, group in alone.items()
+    }

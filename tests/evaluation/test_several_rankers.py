@@ -92,12 +92,12 @@ def test_duplicates_of_several_score_columns_by_windows(spark, choices):
     }
     options["convention"] = Convention(**choices)
     data = twice if choices else frame
-    found = [
+    actual = [
         evaluate_tables(data, strategy=strategy, **options).summary.orderBy("run", "metric").collect()
         for strategy in ("engine", "window")
     ]
-    assert found[0] == found[1]
-    assert {row["run"] for row in found[0]} == {"a", "b"}
+    assert actual[0] == actual[1]
+    assert {row["run"] for row in actual[0]} == {"a", "b"}
 
 
 BAD = [("high", "2"), ("2", "high")]
@@ -120,12 +120,12 @@ def test_a_text_that_is_no_number_in_one_score_column_is_bad_for_that_run_alone(
     else:
         columns |= relevance
     path = str(write_table(tmp_path / "rows.csv", columns))
-    found = evaluate_tables(path, score=["a", "b"], k=1, on_invalid="reject", **options, **engine)
-    values = {(row["run"], row["query_id"]): row["ndcg"] for row in rows_of(found.per_query)}
+    evaluation = evaluate_tables(path, score=["a", "b"], k=1, on_invalid="reject", **options, **engine)
+    values = {(row["run"], row["query_id"]): row["ndcg"] for row in rows_of(evaluation.per_query)}
     assert values == {(of, query): float(query == "p" or of != run) for of in "ab" for query in "pq"}
-    assert {row["run"]: row["n_rejected"] for row in rows_of(found.summary, "ndcg")} == {"a": 0, "b": 0, run: 1}
+    assert {row["run"]: row["n_rejected"] for row in rows_of(evaluation.summary, "ndcg")} == {"a": 0, "b": 0, run: 1}
     if engine["engine"] == "local":
-        counted = found.ranking.count_bad_rows()["input"]
+        counted = evaluation.ranking.count_bad_rows()["input"]
         assert (counted.read, counted.rejected) == (6, {"score_not_a_number": 1})
         assert counted.examples["score_not_a_number"].startswith(f"run={run}, query_id=q")
 
@@ -140,10 +140,10 @@ def test_rankers_named_by_a_column_or_by_several_score_columns(engine, form, jud
     second = with_other_scores(first, 1)
     both = {"a": first, "b": second}
     expected = evaluate(
-        [replace(row, query=(run, row.query)) for run, its in both.items() for row in its], CHOICES, CUTOFFS
+        [replace(row, query=(run, row.query)) for run, group in both.items() for row in group], CHOICES, CUTOFFS
     )
     if form == "run column":
-        cells = [(run, r.query, r.item, r.score, r.relevance) for run, its in both.items() for r in its]
+        cells = [(run, r.query, r.item, r.score, r.relevance) for run, group in both.items() for r in group]
         data = table(cells, "model string, " + KEYS + "score double, relevance double")
         columns = Columns(run="model")
     else:
@@ -164,8 +164,8 @@ def test_a_query_without_run_and_relevance_is_none(engine, zero):
     """Query z is not in the run, and a null relevance is no judgment: NDCG of q alone is 1."""
     run = table([("q", "a", 1.0)], KEYS + "score double")
     judgments = table([("q", "a", 1.0), ("z", "c", None)], KEYS + "relevance double")
-    found = evaluate_tables(run, judgments, convention=f"default;unjudged_query={zero}", **engine)
-    (row,) = rows_of(found.summary, "ndcg")
+    evaluation = evaluate_tables(run, judgments, convention=f"default;unjudged_query={zero}", **engine)
+    (row,) = rows_of(evaluation.summary, "ndcg")
     assert (row["value"], row["n_queries"], row["n_unjudged"]) == (1.0, 1, 0)
 
 
@@ -192,9 +192,9 @@ def test_keys_of_several_columns_with_awkward_names(engine, judged):
 def test_columns_with_a_dot_in_their_names(engine):
     """As flattened tables have them."""
     parts = {"query": "q", "item": "x", "score": 1.0, "relevance": 1.0, "segment": "s", "weight": 1.0}
-    names = {one: f"a.{one}" if one not in ("query", "segment") else f"a_{one}" for one in parts}
+    names = {part: f"a.{part}" if part not in ("query", "segment") else f"a_{part}" for part in parts}
     data = pa.table({names[one]: [value] for one, value in parts.items()})
-    roles = {one: names[one] for one in ("query", "item", "score", "relevance", "weight")}
+    roles = {element: names[element] for element in ("query", "item", "score", "relevance", "weight")}
     rows = rows_of(evaluate_tables(data, segments=[names["segment"]], k=1, **roles, **engine).summary, "ndcg")
     assert {(row["segment_by"], row["value"]) for row in rows} == {("", 1.0), (names["segment"], 1.0)}
 
@@ -205,13 +205,13 @@ def test_a_segment_whose_name_differs_in_case_from_one_of_ours_is_refused_by_nam
         names = f"query_id string, iid string, points double, rel double, {name} string"
         frame = spark.createDataFrame([("q", "x", 1.0, 1.0, "s")], names)
         try:
-            found = evaluate_tables(
+            rows = evaluate_tables(
                 frame, item="iid", score="points", relevance="rel", segments=[name], k=1
             ).per_query.collect()
         except (InvalidParameterError, InputRefusedError) as error:
             assert name in str(error)  # noqa: PT017  # refusing is one of two right answers
         else:
-            assert [row["ndcg"] for row in found] == [1.0]
+            assert [row["ndcg"] for row in rows] == [1.0]
 
 
 # --- Segments and weights
@@ -259,7 +259,7 @@ def test_segments_and_weights_reach_the_summary(engine, form):
         judged = data.filter(data["relevance"].is_valid())
         tables = (without(data, "relevance", *of_run), without(judged, "score", *of_judgments))
     segments = ["country", "tier", "country+mobile"]
-    found = rows_of(evaluate_tables(*tables, k=3, segments=segments, weight="w", **engine).summary, "ndcg")
+    actual = rows_of(evaluate_tables(*tables, k=3, segments=segments, weight="w", **engine).summary, "ndcg")
     expected = {}
     for name, segment in {
         "": lambda n: "",
@@ -271,7 +271,7 @@ def test_segments_and_weights_reach_the_summary(engine, form):
         expected |= {(name, value): mean for value, mean in weighted.items()}
     judged_queries = {row.query for row in rows if row.relevance is not None}
     assert judged_queries == {row.query for row in rows}, "an unjudged query would have no segment of the judgments"
-    assert {(row["segment_by"], row["segment"]): row["value"] for row in found} == pytest.approx(expected, abs=1e-12)
+    assert {(row["segment_by"], row["segment"]): row["value"] for row in actual} == pytest.approx(expected, abs=1e-12)
 
 
 OF_QUERY = [("country", "long"), ("w", "long"), ("country", "run"), ("w", "judgments")]

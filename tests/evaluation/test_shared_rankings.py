@@ -71,15 +71,15 @@ def expected_of(folder: Path, tool: str, names: Iterable[str] = DATA_SETS) -> di
     return {
         ((named(name, run), named(name, query)), k): value
         for name in names
-        for (its, run, query, k), value in load(folder, name).per_query.items()
-        if its == tool
+        for (group, run, query, k), value in load(folder, name).per_query.items()
+        if group == tool
     }
 
 
 def assert_values(got, expected: dict, tolerance: float, where: object) -> None:
     """Of the runs that `expected` has: the same queries with a value, and the same values."""
     runs = {run for (run, _), _ in expected}
-    values = {key: its.ndcg for key, its in got.items() if its.ndcg is not None and key[0][0] in runs}
+    values = {key: group.ndcg for key, group in got.items() if group.ndcg is not None and key[0][0] in runs}
     assert values.keys() == expected.keys(), where
     wrong = {
         key: (values[key], expected[key]) for key in expected if not abs(values[key] - expected[key]) <= tolerance
@@ -141,14 +141,14 @@ def test_the_text_files_of_trec_eval(spark, shared_data, judgments, name):
     judged = open_table(spark, str(folder / judgments), "trec-qrels")
     settings = EvaluationSettings(cutoffs=CUTOFFS, convention=PRESETS["trec_eval_9"])
     rankings = rank_queries(run.frame, settings, judgments=judged.frame)
-    found = score_queries(rankings, settings).where("ndcg is not null").collect()
-    got = {(row["query_id"], row["k"]): row["ndcg"] for row in found}
+    rows = score_queries(rankings, settings).where("ndcg is not null").collect()
+    got = {(row["query_id"], row["k"]): row["ndcg"] for row in rows}
     shared = load(shared_data, name)
     expected = {
         key[2:]: value for key, value in shared.per_query.items() if key[:2] == ("pytrec_eval", "results.test")
     }
     assert got == pytest.approx(expected, abs=1e-9)
-    assert sum({row["query_id"]: row["n_rows"] for row in found}.values()) == sum(
+    assert sum({row["query_id"]: row["n_rows"] for row in rows}.values()) == sum(
         1 for line in (folder / "results.test").read_text().splitlines() if line.strip()
     )
 
@@ -172,9 +172,9 @@ def test_means_and_numbers_of_queries(spark, shared_data):
     """LightGBM and XGBoost give means alone; of trec_eval both ways to treat a missing query are there."""
     names = ("trec_eval", "lightgbm_lambdarank")
     means = {
-        (tool, named(name, run), over, k): its
+        (tool, named(name, run), over, k): group
         for name in names
-        for (tool, run, over, k), its in load(shared_data, name).means.items()
+        for (tool, run, over, k), group in load(shared_data, name).means.items()
     }
     chosen = {
         (tool, over): convention_of(choices_of_mean(tool, over))
@@ -186,10 +186,10 @@ def test_means_and_numbers_of_queries(spark, shared_data):
     got = summaries(tables_of(spark, shared_data, *names)[0], conventions)
     for (tool, run, over, k), (n_queries, value) in means.items():
         if (tool, over) in chosen:
-            found = got[conventions.index(chosen[tool, over]), run, k]
+            actual = got[conventions.index(chosen[tool, over]), run, k]
             where = (tool, run, over, k)
-            assert found[0] == n_queries, where
-            assert found[1] == pytest.approx(value, abs=0.5001 * 10.0 ** -PRINTED_DECIMALS.get(tool, 9)), where
+            assert actual[0] == n_queries, where
+            assert actual[1] == pytest.approx(value, abs=0.5001 * 10.0 ** -PRINTED_DECIMALS.get(tool, 9)), where
 
 
 def summaries(long, conventions: Sequence[Convention]) -> dict[tuple[int, str, int], tuple[int, float]]:
@@ -216,9 +216,9 @@ def test_the_counts_of_a_long_table_of_real_rankings(spark, shared_data):
     settings = settings_of(
         convention_of(choices), columns=Columns(item="doc_id"), null_score="unretrieved", cutoffs=(10,)
     )
-    found = collect_cases({"one": Case(data=long.where("run like '%:results.trunc'"), settings=settings)})["one"]
+    actual = collect_cases({"one": Case(data=long.where("run like '%:results.trunc'"), settings=settings)})["one"]
     expected = evaluate(rows, choices, [10])
     assert {status.status for status in expected.values()} >= {"evaluated", "missing"}
-    assert {key: (r.status, r.n_items, r.n_judged, r.n_relevant) for key, r in found.items()} == {
+    assert {key: (r.status, r.n_items, r.n_judged, r.n_relevant) for key, r in actual.items()} == {
         key: (r.status, r.n_items, r.n_judged, r.n_relevant) for key, r in expected.items()
     }

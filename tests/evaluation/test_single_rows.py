@@ -38,12 +38,12 @@ def test_rows_add_up_to_dcg_and_idcg(spark, name):
     for (query, k), result in evaluate(rows, choices, [1, 3, 10, None]).items():
         if result.status != "evaluated":
             continue
-        its, end = by_query[query], float("inf") if k is None else k
+        group, end = by_query[query], float("inf") if k is None else k
         for rank, discount, expected in (
             ("rank", "discount", result.dcg),
             ("ideal_rank", "ideal_discount", result.idcg),
         ):
-            counted = [row for row in its if row[rank] is not None and row[rank] <= end]
+            counted = [row for row in group if row[rank] is not None and row[rank] <= end]
             assert close(sum(row["gain"] * row[discount] for row in counted), expected), (query, k, rank)
 
 
@@ -100,9 +100,11 @@ def test_rows_add_up_whatever_the_ties_the_ideal_and_the_cutoff(spark):
         view = rank_rows(frame, EvaluationSettings(cutoffs=(k,), check_duplicates="all", **options))
         sums = (F.sum(F.col("gain") * F.coalesce(name, F.lit(0.0))) for name in ("discount", "ideal_discount"))
         views.append(view.agg(F.lit(f"{convention} {k}"), *sums))
-    found = {row[0]: (row[1], row[2]) for row in reduce(lambda one, other: one.union(other), views).collect()}
-    assert len(found) == 30
-    assert found == {name: pytest.approx(its, abs=1e-12) for name, its in expected.items()}
+    actual = {
+        row[0]: (row[1], row[2]) for row in reduce(lambda element, other: element.union(other), views).collect()
+    }
+    assert len(actual) == 30
+    assert actual == {name: pytest.approx(group, abs=1e-12) for name, group in expected.items()}
 
 
 def test_the_view_refuses_or_resolves_duplicates_as_evaluate_does(spark):
@@ -140,16 +142,16 @@ def test_evaluate_starts_no_job(spark):
     choices = Choices(ties="item_asc")
     long, arrays = scored_table(spark, rows, choices), array_table(spark, rows, choices)
     judgments = long.where("relevance is not null").select("query_id", "item_id", "relevance")
-    found = []
+    actual = []
 
     def describe() -> None:
-        found.append(evaluate_tables(long, k=[1, "all"], segments=["query_id"]))
-        found.append(evaluate_tables(long.drop("relevance"), judgments=judgments))
-        found.append(evaluate_tables(long.drop("relevance"), judgments=judgments, strategy="window"))
-        found.append(evaluate_tables(long, rank="rank"))
-        found.append(evaluate_tables(arrays, relevance="ranked", k=3))
+        actual.append(evaluate_tables(long, k=[1, "all"], segments=["query_id"]))
+        actual.append(evaluate_tables(long.drop("relevance"), judgments=judgments))
+        actual.append(evaluate_tables(long.drop("relevance"), judgments=judgments, strategy="window"))
+        actual.append(evaluate_tables(long, rank="rank"))
+        actual.append(evaluate_tables(arrays, relevance="ranked", k=3))
         rank_rows(long, EvaluationSettings()).schema  # noqa: B018  # laziness is what is tested
-        assert all(one.summary.schema and one.per_query.schema for one in found)
+        assert all(element.summary.schema and element.per_query.schema for element in actual)
 
     assert jobs_of(spark, describe) == 0
-    assert jobs_of(spark, found[-1].per_query.collect) >= 1
+    assert jobs_of(spark, actual[-1].per_query.collect) >= 1

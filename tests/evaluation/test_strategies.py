@@ -104,9 +104,9 @@ def test_every_strategy_equals_the_oracle(spark, name):
     ways = every_strategy(spark, rows, choices, CUTOFFS)
     assert len(ways) == 10
     with session_settings(spark, **SHORT_LIVED_PLANS):
-        found = collect_cases(ways)
+        actual = collect_cases(ways)
     expected = evaluate(rows, choices, CUTOFFS)
-    assert {way: differences(got, expected) for way, got in found.items()} == dict.fromkeys(ways, "")
+    assert {way: differences(got, expected) for way, got in actual.items()} == dict.fromkeys(ways, "")
 
 
 def test_the_random_rankings_meet_every_status():
@@ -128,8 +128,12 @@ def test_the_ideal_list_of_as_many_is_no_longer_than_the_condensed_list():
     for form, case in cases_of(rows, condensed, (2, 3, None)):
         got = case.results_here()
         hand = [got[query, 3] for query in ("q", "two left", "none left")]
-        assert [(one.dcg, one.idcg) for one in hand] == [(1.0, 1.0), (1.0, pytest.approx(both)), (0.0, 0.0)], form
-        assert [one.ndcg for one in hand] == [1.0, pytest.approx(1 / both), 0.0], form
+        assert [(element.dcg, element.idcg) for element in hand] == [
+            (1.0, 1.0),
+            (1.0, pytest.approx(both)),
+            (0.0, 0.0),
+        ], form
+        assert [element.ndcg for element in hand] == [1.0, pytest.approx(1 / both), 0.0], form
         assert differences(got, expected) == "", form
 
 
@@ -144,8 +148,8 @@ def test_functions_of_numpy_and_tables_of_discounts(ours, theirs):
     rows, choices = random_rows(31, ties=False), Choices(gain=lambda rel: rel**0.5, discount=theirs, ties="item_asc")
     convention = Convention(gain=np.sqrt, discount=ours)
     settings = EvaluationSettings(cutoffs=(1, 3), null_score="unretrieved", convention=convention)
-    found = Case(data=long_table(rows, choices), settings=settings).results_here()
-    assert_same_results(found, evaluate(rows, choices, [1, 3]))
+    actual = Case(data=long_table(rows, choices), settings=settings).results_here()
+    assert_same_results(actual, evaluate(rows, choices, [1, 3]))
 
 
 # --- Given ranks
@@ -157,10 +161,10 @@ def test_given_ranks_with_gaps_keep_their_discounts(engine, k):
     data = table(
         [("q", "a", 2, 1.0), ("q", "b", 5, 3.0)], "query_id string, item_id string, rank int, relevance double"
     )
-    found = evaluate_tables(data, rank="rank", k=k, convention="linear", **engine)
+    evaluation = evaluate_tables(data, rank="rank", k=k, convention="linear", **engine)
     whole = 0.6309297535714575 + 3 * 0.38685280723454163
     expected = {1: 0.0, 4: 0.6309297535714575, 5: whole, None: whole}
-    assert {row["k"]: row["dcg"] for row in rows_of(found.per_query)} == pytest.approx(expected, abs=1e-12)
+    assert {row["k"]: row["dcg"] for row in rows_of(evaluation.per_query)} == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("check", ["top", "none"])
@@ -173,11 +177,11 @@ def test_items_of_relevance_0_keep_negative_ones_from_the_first_ideal_ranks(chec
         columns=RANKED, cutoffs=(1, 2, 3, 12), null_score="unretrieved", check_duplicates=check,
         convention=convention_of(choices),
     )  # fmt: skip
-    found = Case(data=long_table(rows, choices), settings=settings).results_here()
-    assert (found["q", 2].idcg, found["q", 3].idcg) == pytest.approx((2.0, 1.5), abs=1e-12)
-    assert found["no zero", 3].idcg == pytest.approx(1 - 0.6309297535714575 - 2 * 0.5, abs=1e-12)
-    assert found["zeros enough", 3].idcg == 0.0
-    assert_same_results(found, evaluate(rows, choices, settings.cutoffs))
+    actual = Case(data=long_table(rows, choices), settings=settings).results_here()
+    assert (actual["q", 2].idcg, actual["q", 3].idcg) == pytest.approx((2.0, 1.5), abs=1e-12)
+    assert actual["no zero", 3].idcg == pytest.approx(1 - 0.6309297535714575 - 2 * 0.5, abs=1e-12)
+    assert actual["zeros enough", 3].idcg == 0.0
+    assert_same_results(actual, evaluate(rows, choices, settings.cutoffs))
 
 
 def test_condensed_given_ranks_close_up_whatever_the_tie_rule():
@@ -186,8 +190,8 @@ def test_condensed_given_ranks_close_up_whatever_the_tie_rule():
     settings = EvaluationSettings(
         columns=RANKED, convention=convention_of(choices), cutoffs=(1, 3), null_score="unretrieved"
     )
-    found = Case(data=long_table(rows, choices), settings=settings).results_here()
-    assert_same_results(found, evaluate(rows, choices, [1, 3]))
+    actual = Case(data=long_table(rows, choices), settings=settings).results_here()
+    assert_same_results(actual, evaluate(rows, choices, [1, 3]))
 
 
 # --- Arrays
@@ -199,8 +203,8 @@ def test_arrays_of_whole_numbers_decimals_and_booleans(kind):
     choices = Choices(ties="item_asc", ideal="retrieved")
     lists = array_table(rows, choices).select(["query_id", "ranked"]).rename_columns(["query_id", "relevance"])
     lists = lists.set_column(1, "relevance", lists["relevance"].cast(pa.list_(kind)))
-    found = Case(data=lists, settings=EvaluationSettings(cutoffs=(1, 3, None))).results_here()
-    assert_same_results(found, evaluate(rows, choices, [1, 3, None]))
+    actual = Case(data=lists, settings=EvaluationSettings(cutoffs=(1, 3, None))).results_here()
+    assert_same_results(actual, evaluate(rows, choices, [1, 3, None]))
 
 
 MISSING = Row(query="missing", item="x", relevance=1.0)
@@ -217,8 +221,8 @@ def test_judged_items_that_are_not_in_an_array_count(rows, ideal):
     """In n_judged and n_relevant whatever the ideal; and an empty array makes a query a missing one."""
     choices = Choices(ties="item_asc", ideal=ideal)
     settings = EvaluationSettings(columns=STRUCTS, cutoffs=(1, 2, None), convention=convention_of(choices))
-    found = Case(data=array_table(rows, choices), settings=settings).results_here()
-    assert_same_results(found, evaluate(rows, choices, [1, 2, None]))
+    actual = Case(data=array_table(rows, choices), settings=settings).results_here()
+    assert_same_results(actual, evaluate(rows, choices, [1, 2, None]))
 
 
 # --- Long tables
@@ -242,5 +246,5 @@ def test_a_long_table_needs_no_item_where_no_rule_asks_for_it():
     settings = EvaluationSettings(
         columns=replace(LONG, item=None), convention=convention_of(choices), cutoffs=(1, 10), null_score="unretrieved"
     )
-    found = Case(data=long_table(rows, choices).drop_columns(["item_id"]), settings=settings).results_here()
-    assert_same_results(found, evaluate(rows, choices, [1, 10]))
+    actual = Case(data=long_table(rows, choices).drop_columns(["item_id"]), settings=settings).results_here()
+    assert_same_results(actual, evaluate(rows, choices, [1, 10]))

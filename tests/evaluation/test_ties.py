@@ -106,11 +106,11 @@ def expected_of(rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff]
     """What the oracle says of each (query, k), tie bounds included; these are null where the query has no NDCG."""
     own, best, worst = (evaluate(rows, replace(choices, ties=t), cutoffs) for t in (choices.ties, "best", "worst"))
     its_rows = rows_by_query(rows)
-    found = {key: asdict(result) for key, result in own.items()}
-    for key, its in found.items():
-        share = None if its["ndcg"] is None else tied_share(its_rows[key[0]], choices, key[1])
-        its |= {"ndcg_best": best[key].ndcg, "ndcg_worst": worst[key].ndcg, "tied_share": share}
-    return found
+    actual = {key: asdict(result) for key, result in own.items()}
+    for key, row in actual.items():
+        share = None if row["ndcg"] is None else tied_share(its_rows[key[0]], choices, key[1])
+        row |= {"ndcg_best": best[key].ndcg, "ndcg_worst": worst[key].ndcg, "tied_share": share}
+    return actual
 
 
 def case_of(rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff], form: str) -> Case:
@@ -129,10 +129,10 @@ def together(frames: Mapping[str, DataFrame]) -> dict[str, list[Any]]:
     from pyspark.sql import functions as F
 
     named = [frame.withColumn("of", F.lit(name)) for name, frame in frames.items()]
-    found: dict[str, list[Any]] = {name: [] for name in frames}
+    actual: dict[str, list[Any]] = {name: [] for name in frames}
     for row in reduce(lambda left, right: left.unionByName(right), named).collect():
-        found[row["of"]].append(row)
-    return found
+        actual[row["of"]].append(row)
+    return actual
 
 
 @by("name", local=CASES, spark=["expected, float32, clip, retrieved"])
@@ -143,16 +143,16 @@ def test_every_query_scores_what_the_oracle_says(engine, name):
     cases = {form: case_of(rows, choices, cutoffs[form], form) for form in cutoffs}
     local = engine["engine"] == "local"
     for form, case in cases.items():
-        found = case.ranking_here().per_query().to_pylist() if local else case.per_query().collect()
+        actual = case.ranking_here().per_query().to_pylist() if local else case.per_query().collect()
         expected = expected_of(rows, choices, cutoffs[form])
-        got = {(row["query_id"], row["k"]): row for row in found}
-        assert len(found) == len(got)
+        got = {(row["query_id"], row["k"]): row for row in actual}
+        assert len(actual) == len(got)
         assert got.keys() == expected.keys()
         for key, values in expected.items():
             for field, value in values.items():
-                its = got[key][field]
-                same = its == value if field in EXACT_FIELDS else close(its, value, EXACT)
-                assert same, f"{form}, {key}, {field}: got {its}, expected {value}"
+                group = got[key][field]
+                same = group == value if field in EXACT_FIELDS else close(group, value, EXACT)
+                assert same, f"{form}, {key}, {field}: got {group}, expected {value}"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -165,7 +165,7 @@ def test_the_random_rankings_are_hostile_enough(name):
     its_rows = rows_by_query(rows)
     for k in (*CAPPED, 10):
         straddled = [query for query in its_rows if tied_share(its_rows[query], choices, k) > 0]
-        dcgs = [[its[query, k].dcg for its in (best, expected, worst)] for query in straddled]
+        dcgs = [[group[query, k].dcg for group in (best, expected, worst)] for query in straddled]
         matters = sum(1 for high, middle, low in dcgs if high is not None and high > middle > low)
         assert matters >= (1 if k == 10 else 2), k  # at 10, the query that is half of all rows
     assert {result.status for result in best.values()} >= {"evaluated", "missing", "unjudged"}
@@ -179,15 +179,19 @@ def test_expected_ties_are_those_of_scikit_learn():
     rows = random_rows(
         300, n_queries=40, max_items=20, fractional=True, nulls=False, unretrieved=False, special=False
     )
-    lists = {query: its for query, its in rows_by_query(rows).items() if len(its) > 1}  # it refuses single items
-    kept = [row for its in lists.values() for row in its]
+    lists = {
+        query: group for query, group in rows_by_query(rows).items() if len(group) > 1
+    }  # it refuses single items
+    kept = [row for group in lists.values() for row in group]
     settings = EvaluationSettings(cutoffs=(1, 3, 10, None), convention=PRESETS["sklearn"])
     case = Case(data=long_table(kept, Choices()), settings=settings)
-    found = case.ranking_here().per_query().to_pylist()
-    assert len(found) == 4 * len(lists) >= 120
-    for row in found:
-        its = lists[row["query_id"]]
-        scores, relevances = (np.array([[getattr(one, name) for one in its]]) for name in ("score", "relevance"))
+    actual = case.ranking_here().per_query().to_pylist()
+    assert len(actual) == 4 * len(lists) >= 120
+    for row in actual:
+        group = lists[row["query_id"]]
+        scores, relevances = (
+            np.array([[getattr(element, name) for element in group]]) for name in ("score", "relevance")
+        )
         expected = ndcg_score(relevances, scores, k=row["k"])
         assert row["ndcg"] == pytest.approx(expected, rel=0, abs=EXACT), (row["query_id"], row["k"])
 
@@ -219,9 +223,9 @@ def test_neither_row_order_nor_partitions_nor_the_form_change_a_bit(spark):
         ranked = rank_queries(tables["input"], settings, judgments=tables.get("judgments"))
         frames[name] = summarize_rankings(ranked, settings)
     with session_settings(spark, spark__sql__shuffle__partitions=3):
-        found = {name: mean_bits(its) for name, its in together(frames).items()}
-    assert len(found["long"]) >= 2 * 6 * 12  # cutoffs, metrics, queries that count
-    assert found["long"] == found["seven"] == found["judgments"]
+        actual = {name: mean_bits(group) for name, group in together(frames).items()}
+    assert len(actual["long"]) >= 2 * 6 * 12  # cutoffs, metrics, queries that count
+    assert actual["long"] == actual["seven"] == actual["judgments"]
 
 
 def test_a_query_of_200000_tied_rows_has_the_closed_form_and_needs_four_entries(spark):
@@ -238,19 +242,21 @@ def test_a_query_of_200000_tied_rows_has_the_closed_form_and_needs_four_entries(
         "long": evaluate_on_spark(rows, k=[10, "all"], item=None, **options),
         "judgments": evaluate_on_spark(run, judgments=judged, k=[10], **options),
     }
-    kept = {form: one.rankings.persist() for form, one in evaluations.items()}
+    kept = {form: element.rankings.persist() for form, element in evaluations.items()}
     try:
-        lists = together({form: one.selectExpr("size(ranked)", "scores", "tied") for form, one in kept.items()})
-        found = together({form: one.per_query for form, one in evaluations.items()})
+        lists = together(
+            {form: element.selectExpr("size(ranked)", "scores", "tied") for form, element in kept.items()}
+        )
+        actual = together({form: element.per_query for form, element in evaluations.items()})
     finally:
-        for one in kept.values():
-            one.unpersist()
+        for element in kept.values():
+            element.unpersist()
     for [(n_entries, scores, tied, _)] in lists.values():
         assert (n_entries, scores, sorted(tied)) == (4, [0.25] * 4, [20_000, 20_000, 20_000, 140_000])
     got = {
         (form, row["k"]): [row[name] for name in ("ndcg_worst", "ndcg", "ndcg_best", "tied_share")]
-        for form, its in found.items()
-        for row in its
+        for form, group in actual.items()
+        for row in group
     }
     discounts = [1.0 / math.log2(rank + 1) for rank in range(1, 200_001)]
     d_all, d_20, d_40, d_160, d_180 = (math.fsum(discounts[: n * 1000]) for n in (200, 20, 40, 160, 180))

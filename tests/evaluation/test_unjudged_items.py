@@ -31,32 +31,32 @@ def random_rows(seed: int, *, tied: bool) -> list[tuple[str, int, float, float |
 
 def unjudged_in(groups: list[list[float | None]], k: int | None, ties: str) -> int:
     """Unjudged items on the first k ranks: as many as an order puts there that the tie rule allows."""
-    found, left = 0, 1000 if k is None else k
+    actual, left = 0, 1000 if k is None else k
     for group in groups:
         size = min(left, len(group))
         if ties == "expected":
-            found += min(size, sum(item is None for item in group))
+            actual += min(size, sum(item is None for item in group))
         else:  # of equal gains the unjudged items come first
             sign = -1 if ties == "best" else 1
             order = sorted(group, key=lambda item: (sign * (item or 0.0), item is not None))
-            found += sum(item is None for item in order[:size])
+            actual += sum(item is None for item in order[:size])
         left -= size
-    return found
+    return actual
 
 
 def wanted(rows, ties: str = "expected", *, dropped: bool = True) -> dict[tuple[str, int | None], int]:
     """Counts over all queries and by country, at each cutoff; a query without judgments is dropped."""
-    found: dict[tuple[str, int | None], int] = {}
+    actual: dict[tuple[str, int | None], int] = {}
     for query in {row[0] for row in rows}:
-        its = [row for row in rows if row[0] == query]
-        if dropped and all(row[3] is None for row in its):
+        group = [row for row in rows if row[0] == query]
+        if dropped and all(row[3] is None for row in group):
             continue
-        scores = sorted({row[2] for row in its}, reverse=True)
-        groups = [[row[3] for row in its if row[2] == score] for score in scores]
+        scores = sorted({row[2] for row in group}, reverse=True)
+        groups = [[row[3] for row in group if row[2] == score] for score in scores]
         for k in CUTOFFS:
-            for segment in ("", its[0][4]):
-                found[segment, k] = found.get((segment, k), 0) + unjudged_in(groups, k, ties)
-    return found
+            for segment in ("", group[0][4]):
+                actual[segment, k] = actual.get((segment, k), 0) + unjudged_in(groups, k, ties)
+    return actual
 
 
 def counted(summary) -> dict[tuple[str, int | None], int]:
@@ -86,7 +86,7 @@ def test_every_route_counts_the_same(spark, tmp_path):
     at = "row_number() over (partition by query_id order by score desc) as rank"
     ranked = run.selectExpr("*", at).drop("score")
     evaluate = partial(ndcg_spark.evaluate, k=CUTOFFS, segments=["country"])
-    found = {
+    actual = {
         "one table": evaluate(table),
         "sorted files": evaluate(str(tmp_path / "sorted"), source="parquet"),
         "in order": evaluate(table, convention="default;ties=item_asc"),
@@ -95,9 +95,9 @@ def test_every_route_counts_the_same(spark, tmp_path):
         "given ranks": evaluate(ranked, rank="rank", judgments=judged),
         "lists": evaluate(lists, ranked="ranked", judgments=judged),
     }
-    for name, evaluation in found.items():
+    for name, evaluation in actual.items():
         assert counted(evaluation.summary) == wanted(rows), name
-    one = found["one table"]
+    one = actual["one table"]
     assert counted(summarize(one.per_query, one.settings)) == wanted(rows)
     assert "n_unjudged_items" not in one.per_query_table.columns
 

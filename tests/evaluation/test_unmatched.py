@@ -78,17 +78,17 @@ class World:
         """What becomes of the run: `plain`, `zero` with a line, or refused for its `queries` or `items`."""
         queries = {query for query, _ in self.judged}
         items = {item for _, item in self.judged}
-        if any((query, item) in self.judged for query, its in self.ranked.items() for item in its[:K]):
+        if any((query, item) in self.judged for query, group in self.ranked.items() for item in group[:K]):
             return "plain"
         if not queries & set(self.ranked):
             return "queries"
-        return "zero" if any(item in items for its in self.ranked.values() for item in its) else "items"
+        return "zero" if any(item in items for group in self.ranked.values() for item in group) else "items"
 
     def run_rows(self, name: str = "only") -> list[tuple]:
         return [
             (name, query, item, float(-place), "DE" if query < "q4" else "US", 0.5 + (query < "q4"))
-            for query, its in self.ranked.items()
-            for place, item in enumerate(its)
+            for query, group in self.ranked.items()
+            for place, item in enumerate(group)
         ]
 
     @property
@@ -102,7 +102,7 @@ class World:
 
     @property
     def lists(self) -> pa.Table:
-        rows = [("only", query, its, "DE" if query < "q4" else "US") for query, its in self.ranked.items()]
+        rows = [("only", query, group, "DE" if query < "q4" else "US") for query, group in self.ranked.items()]
         return table(rows, "model string, query_id string, items array<string>, country string")
 
 
@@ -149,10 +149,10 @@ def test_what_becomes_of_a_run(engine, form, way, capsys):
         assert SAYS[world.outcome] in said
         assert "allow_unmatched=True accepts zeros" in said
         return
-    found = result.to_pandas()
+    actual = result.to_pandas()
     result.show()
     n_items = K * len({query for query, _ in world.judged} & set(world.ranked))  # others are dropped
-    assert found["value"].eq(0).all() == (world.outcome == "zero")
+    assert actual["value"].eq(0).all() == (world.outcome == "zero")
     line = f"none of the {n_items} items ranked among the first {K} is judged"
     assert (line in capsys.readouterr().out) == (world.outcome == "zero")
 
@@ -181,7 +181,7 @@ def test_one_of_several_runs_matches_and_each_is_told_apart(spark, capsys):
 def test_evaluations_of_two_tables_are_told_apart_when_they_are_compared(spark):
     good = World(2, as_they_are)
     options = {"k": K, "item": "sku", "engine": "spark"}
-    first, second = (evaluate(one, good.judgments, **options) for one in (good.run, in_capitals(good.run)))
+    first, second = (evaluate(element, good.judgments, **options) for element in (good.run, in_capitals(good.run)))
     with pytest.raises(InputRefusedError, match=r"^run 'b': none of the 24 items .* compare sku='SKU-0' with 'sku-"):
         compare({"a": first, "b": second}, replicates=0, flips=0).to_pandas()
     compare({"a": first, "b": first}, replicates=0, flips=0).to_pandas()
@@ -200,8 +200,8 @@ def test_no_rule_of_a_convention_hides_it(convention):
 def test_judgments_without_rows_and_runs_without_rows(engine):
     world, options = World(3, as_they_are), {"k": K, "item": "sku", **engine}
     assert "the judgments have no relevances" in refused(evaluate(world.run, world.judgments.slice(0, 0), **options))
-    found = evaluate(world.run.slice(0, 0), world.judgments, **options).to_pandas()
-    assert found["value"].tolist() == [0.0]  # all queries are missing, as before
+    actual = evaluate(world.run.slice(0, 0), world.judgments, **options).to_pandas()
+    assert actual["value"].tolist() == [0.0]  # all queries are missing, as before
 
 
 def test_a_table_with_its_own_relevances_is_not_checked(engine):
@@ -216,8 +216,8 @@ APART = SimpleNamespace(
 
 
 def lines(*shares: tuple[str, int, int]) -> list[str]:
-    found = [TopItems(run=run, k=10, n_items=n, n_judged=judged) for run, n, judged in shares]
-    return check_matched(found, APART)  # type: ignore[arg-type]
+    actual = [TopItems(run=run, k=10, n_items=n, n_judged=judged) for run, n, judged in shares]
+    return check_matched(actual, APART)  # type: ignore[arg-type]
 
 
 def test_a_low_share_is_a_line():
@@ -236,8 +236,8 @@ def test_counts_are_read_of_all_queries_at_the_largest_cutoff():
 
     rows = [row("a", 5), row("a", 10, n=20), row("b", None, n=30), row("b", 10), row("a", None, "country"),
             row("c", 10, n_rows=0), row(None, 10)]  # fmt: skip
-    found = [(one.run, one.k, one.n_items, one.n_judged) for one in read_top_items(rows)]
-    assert found == [("a", 10, 20, 16), ("b", None, 30, 26)]
+    actual = [(item.run, item.k, item.n_items, item.n_judged) for item in read_top_items(rows)]
+    assert actual == [("a", 10, 20, 16), ("b", None, 30, 26)]
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_the_job_that_compares_refuses_and_writes_nothing(spark, files, tmp_path
 
 def test_a_report_refuses_an_evaluation_and_a_comparison(spark):
     good, options = World(1, as_they_are), {"k": K, "item": "sku", "engine": "spark"}
-    first, second = (evaluate(one, good.judgments, **options) for one in (good.run, in_capitals(good.run)))
+    first, second = (evaluate(element, good.judgments, **options) for element in (good.run, in_capitals(good.run)))
     with pytest.raises(InputRefusedError, match=r"^none of the 24 items ranked among the first 3 is judged"):
         report(second)
     compared = compare({"a": first, "b": second}, replicates=0, flips=0)

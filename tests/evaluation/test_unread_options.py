@@ -58,8 +58,8 @@ USUAL = outcome()
 
 @by("name", local=[name for name in OPTIONS if name not in OF_SPARK], spark=OF_SPARK)
 def test_every_option_is_read_or_refused(engine, name):
-    found = outcome(**{name: VALUES[name]}, **engine)
-    assert (found != USUAL) == (name not in SAME_VALUES)
+    actual = outcome(**{name: VALUES[name]}, **engine)
+    assert (actual != USUAL) == (name not in SAME_VALUES)
 
 
 UNREAD = [
@@ -79,7 +79,7 @@ UNREAD = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), UNREAD, ids=lambda one: str(one)[:60])
+@pytest.mark.parametrize(("options", "told"), UNREAD, ids=lambda element: str(element)[:60])
 def test_an_option_without_effect_is_refused(options, told):
     assert told in outcome(**options)
 
@@ -139,8 +139,8 @@ def test_a_flag_without_effect_is_refused_and_a_key_of_a_file_is_not(
 ):
     """A file for --config may serve several commands."""
     monkeypatch.chdir(tmp_path)
-    flags = [text for name, its in options.items() for text in (f"--{name}", its)]
+    flags = [text for name, group in options.items() for text in (f"--{name}", group)]
     assert_refused(command(*words.split(), *flags), told)
-    lines = [f"{name} = {its if isinstance(its, int) else repr(its)}\n" for name, its in options.items()]
+    lines = [f"{name} = {group if isinstance(group, int) else repr(group)}\n" for name, group in options.items()]
     (tmp_path / "options.toml").write_text("".join(lines))
     assert_refused(command(*words.split(), "--config", "options.toml"), "there is no path 'x.parquet'")

@@ -125,10 +125,10 @@ def test_a_query_that_is_not_a_number_is_none() -> None:
 def test_a_list_is_bad_where_one_of_its_relevances_is() -> None:
     lists = pa.array([[1.0], None, [], [0.0, NAN], [None], [INF, NAN], [2000.0]], pa.list_(pa.float64()))
     batch = pa.RecordBatch.from_pydict({"query_0": list("abcdefg"), "ranked_list": lists})
-    found = {
+    actual = {
         reason: [n for n, bad in enumerate(at) if bad] for reason, at in reasons(batch, EvaluationSettings()).items()
     }
-    assert found == {
+    assert actual == {
         "null_list": [1],
         "nan_relevance": [3, 5],
         "infinite_relevance": [5],
@@ -144,8 +144,8 @@ def test_each_bad_row_is_told_its_first_reason_and_its_key() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"query_0": ["a", None], "item": ["x", "y"], "score_0": [1.0, None], "score_1": [NAN, 2.0], "row": ["1", "2"]}
     )
-    found = [row for one in find_bad_rows(iter([batch]), RowRules(settings)) for row in one.to_pylist()]
-    assert found == [
+    actual = [row for element in find_bad_rows(iter([batch]), RowRules(settings)) for row in element.to_pylist()]
+    assert actual == [
         {"reason": "null_query", "key": "run=bm25, query_id=null, item=y", "n": 1, "row": "2"},
         {"reason": None, "key": None, "n": 1, "row": None},
         {"reason": "nan_score", "key": "run=dense, query_id=a, item=x", "n": 1, "row": "1"},
@@ -159,5 +159,7 @@ def test_a_batch_of_several_score_columns_is_split_once() -> None:
     batch = pa.RecordBatch.from_pydict({"query_0": ["q"], "score_0": [1.0], "score_1": [2.0]})
     split = list(split_runs(batch, canonical_names(settings)))
     expected = [{"run": "bm25", "score": 1.0, "query_0": "q"}, {"run": "dense", "score": 2.0, "query_0": "q"}]
-    assert [row for one in split for row in one.to_pylist()] == expected
-    assert [list(split_runs(one, canonical_names(settings))) for one in split] == [[one] for one in split]
+    assert [row for element in split for row in element.to_pylist()] == expected
+    assert [list(split_runs(element, canonical_names(settings))) for element in split] == [
+        [element] for element in split
+    ]

@@ -28,7 +28,7 @@ BINARY = {
 }
 GROUPS = [[0.0], [3.0, None, 2.0, 0.0], [1.0, 3.0, 0.0]]
 UNRETRIEVED = [2.0, 0.0]
-JUDGED = [one for group in GROUPS for one in group if one is not None] + UNRETRIEVED
+JUDGED = [row for group in GROUPS for row in group if row is not None] + UNRETRIEVED
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_dcg_and_ndcg_are_those_of_the_oracle(spark, gain, ties, discount):
     spec = {"gain": gain, "ties": ties, "discount": discount}
     columns = [f.ndcg_at("score", "relevance", k=k, no_relevant="one", **spec).alias(f"ndcg {k}") for k in cutoffs]
     columns += [f.dcg_at(F.col("score"), F.col("relevance"), k=k, **spec).alias(f"dcg {k}") for k in cutoffs]
-    found = {row["query_id"]: row for row in scored_table(spark, rows).groupBy("query_id").agg(*columns).collect()}
+    actual = {row["query_id"]: row for row in scored_table(spark, rows).groupBy("query_id").agg(*columns).collect()}
     for (query, k), result in evaluate_rows(rows, choices, list(cutoffs)).items():
-        assert close(found[query][f"ndcg {k}"], result.ndcg), (query, k)
-        assert close(found[query][f"dcg {k}"], result.dcg), (query, k)
+        assert close(actual[query][f"ndcg {k}"], result.ndcg), (query, k)
+        assert close(actual[query][f"dcg {k}"], result.dcg), (query, k)
 
 
 def _gain_of(gain: str):
@@ -78,8 +78,10 @@ def _discount_of(discount: str):
 
 def grouped(spark, groups, unretrieved):
     """Tied groups, best first, as a table of scores and relevances."""
-    cells = [(-float(place), one) for place, group in enumerate(groups) for one in group]
-    return spark.createDataFrame(cells + [(None, one) for one in unretrieved], "score double, relevance double")
+    cells = [(-float(place), row) for place, group in enumerate(groups) for row in group]
+    return spark.createDataFrame(
+        cells + [(None, element) for element in unretrieved], "score double, relevance double"
+    )
 
 
 def test_the_expected_value_is_the_mean_over_all_orders(spark):
@@ -90,10 +92,10 @@ def test_the_expected_value_is_the_mean_over_all_orders(spark):
         asked |= {("ap", (("denominator", by),)): f.average_precision_at for by in ("achievable", "k")}
         columns = [function("score", "relevance", k=k, **dict(more)) for (_, more), function in asked.items()]
         row = table.agg(*columns).first()
-        for (metric, more), found in zip(asked, row, strict=True):
+        for (metric, more), actual in zip(asked, row, strict=True):
             definition = partial(getattr(metric_definitions, metric), **dict(more))
             expected = over_all_orders(lambda ranked: definition(ranked, JUDGED, k), GROUPS)  # noqa: B023
-            assert found == pytest.approx(expected, abs=1e-14), (metric, more, k)
+            assert actual == pytest.approx(expected, abs=1e-14), (metric, more, k)
         if k == 3:
             of_1 = dict(zip(asked, row, strict=True))
             named = [of_1[name, (("rel", 1),)] for name in ("p", "rr", "ap")]
@@ -144,7 +146,9 @@ def test_every_kind_of_number(spark):
     casts = [f"cast(relevance as {kind}) r{at}" for at, kind in enumerate(kinds)]
     table = table.selectExpr("cast(score as decimal(4,1)) score", *casts)
     expected = ((1 / math.log2(3) + 1 / 2) / (1 + 1 / math.log2(3)), 0.5)
-    columns = [one for at in range(5) for one in (f.ndcg_at("score", f"r{at}"), f.recall_at("score", f"r{at}", k=2))]
+    columns = [
+        element for at in range(5) for element in (f.ndcg_at("score", f"r{at}"), f.recall_at("score", f"r{at}", k=2))
+    ]
     row = table.agg(*columns).first()
     assert [row[at : at + 2] for at in range(0, 10, 2)] == [pytest.approx(expected, abs=1e-15)] * 5
 
@@ -153,17 +157,17 @@ def test_a_group_without_rows_judgments_or_retrieved_items(spark):
     cells = [("unjudged", 1.0, None), ("missing", None, 2.0), ("neither", None, None), ("nothing", 1.0, 0.0)]
     table = spark.createDataFrame(cells, "query_id string, score double, relevance double")
     asked = [f.ndcg_at, f.dcg_at, f.precision_at, f.recall_at, f.average_precision_at, f.reciprocal_rank_at]
-    found = {
+    actual = {
         row[0]: row[1:]
-        for row in table.groupBy("query_id").agg(*[one("score", "relevance") for one in asked]).collect()
+        for row in table.groupBy("query_id").agg(*[element("score", "relevance") for element in asked]).collect()
     }
-    assert found == {
+    assert actual == {
         "unjudged": (None,) * 6,
         "neither": (None,) * 6,
         "missing": (0.0,) * 6,
         "nothing": (0.0,) * 6,
     }
-    (empty,) = table.where("false").agg(*[one("score", "relevance") for one in asked]).collect()
+    (empty,) = table.where("false").agg(*[element("score", "relevance") for element in asked]).collect()
     assert tuple(empty) == (None,) * 6
     skipped = [f.ndcg_at("score", "relevance", no_relevant=policy).alias(policy) for policy in ("one", "skip")]
     by_policy = {row[0]: row[1:] for row in table.groupBy("query_id").agg(*skipped).collect()}
@@ -218,7 +222,7 @@ def test_a_pivot_has_the_values_of_its_groups(spark):
         "text", F.lit("x")
     )
     asked = [f.ndcg_at, f.dcg_at, f.precision_at, f.recall_at, f.average_precision_at, f.reciprocal_rank_at]
-    columns = [one("score", "relevance", k=2).alias(one.__name__) for one in asked]
+    columns = [element("score", "relevance", k=2).alias(element.__name__) for element in asked]
     alone = {row["version"]: row for row in table.groupBy("version").agg(*columns).collect()}
     (beside,) = (
         table.groupBy("text").pivot("version", ["a", "b"]).agg(*columns, F.first("text").alias("one")).collect()

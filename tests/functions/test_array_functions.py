@@ -33,7 +33,7 @@ def test_columns_of_arrays(spark):
     cutoffs = (1, 2, 100, None)
     pairs = list(zip(cutoffs, ("zero", "one", "skip", "skip"), strict=True))
     for kind in ("double", "int", "decimal(4,2)"):
-        lists = [one for one in LISTS if not (kind == "int" and one == [0.25])]
+        lists = [ranked_list for ranked_list in LISTS if not (kind == "int" and ranked_list == [0.25])]
         table = spark.createDataFrame([(n, one) for n, one in enumerate(lists)], "n int, rels array<double>")
         table = table.selectExpr("n", f"cast(rels as array<{kind}>) as rels")
         columns = [ndcg("rels", k=k, gain="linear", no_relevant=policy).alias(f"ndcg {k}") for k, policy in pairs]
@@ -91,15 +91,15 @@ def test_nan_is_a_bad_value_and_null_an_unjudged_item(spark):
         for column in (ndcg("rels"), dcg(table["rels"], k=1), ndcg("good", "rels")):
             message = refusal(table.select("n", column)) or ""
             assert message.startswith("nan_relevance in array rels: NaN is a bad value; set it to null")
-        found = table.where("n = 2").select(ndcg("rels"), dcg("rels", gain="linear")).collect()[0]
-        assert found == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
+        actual = table.where("n = 2").select(ndcg("rels"), dcg("rels", gain="linear")).collect()[0]
+        assert actual == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
 
 
 def test_of_an_array_of_structs_a_field_is_named(spark):
     cells = [([("a", 0.0), ("b", 1.0)], [3.0, 1.0])]
     table = spark.createDataFrame(cells, "ranked array<struct<item:string,relevance:double>>, rels array<double>")
-    (found,) = table.select(ndcg("ranked.relevance"), dcg(table["ranked"]["relevance"])).collect()
-    assert found == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
+    (actual,) = table.select(ndcg("ranked.relevance"), dcg(table["ranked"]["relevance"])).collect()
+    assert actual == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
     with pytest.raises(AnalysisException, match=r'ranked" due to data type mismatch|"ARRAY<STRUCT<item: STRING'):
         table.select(ndcg("ranked")).collect()
 
@@ -107,9 +107,9 @@ def test_of_an_array_of_structs_a_field_is_named(spark):
 def test_all_is_the_whole_list(spark):
     table = spark.createDataFrame([([0.0, 1.0, 3.0], [3.0, 1.0])], "rels array<double>, best array<double>")
     columns = [column for k in ("all", None) for column in (ndcg("rels", "best", k=k), dcg("rels", k=k))]
-    (found,) = table.select(columns).collect()
+    (actual,) = table.select(columns).collect()
     gained = 1 / math.log2(3) + 7 / 2
-    assert found[:2] == found[2:] == pytest.approx((gained / (7 + 1 / math.log2(3)), gained), abs=1e-15)
+    assert actual[:2] == actual[2:] == pytest.approx((gained / (7 + 1 / math.log2(3)), gained), abs=1e-15)
 
 
 def test_an_array_of_text_is_refused(spark):
@@ -150,24 +150,24 @@ def test_columns_refuse_what_they_do_not_know(spark):
 
 
 RANKED = [0.0, 3.0, None, 2.0, 0.0, 1.0, 3.0, 0.0]
-JUDGED = [one for one in RANKED if one is not None] + [2.0, 0.0]
+JUDGED = [item for item in RANKED if item is not None] + [2.0, 0.0]
 
 
 def test_other_metrics_are_those_of_their_definitions(spark):
     """Where `judged` is not given, what is listed is all that is judged."""
     table = spark.createDataFrame([(RANKED, JUDGED)], "ranked array<double>, judged array<double>")
-    listed, of, by = [one for one in RANKED if one is not None], metric_definitions, ("judged", "achievable", "k")
+    listed, of, by = [item for item in RANKED if item is not None], metric_definitions, ("judged", "achievable", "k")
     for k, rel in ((1, 1), (3, 2), (10, 1)):
         spec = {"k": k, "rel": rel}
         columns = [
             precision("ranked", **spec), reciprocal_rank("ranked", **spec), recall("ranked", **spec),
             recall("ranked", "judged", **spec), average_precision("ranked", **spec),
-            *[average_precision("ranked", "judged", **spec, denominator=one) for one in by],
+            *[average_precision("ranked", "judged", **spec, denominator=column) for column in by],
         ]  # fmt: skip
         expected = [
             of.p(RANKED, JUDGED, k, rel), of.rr(RANKED, JUDGED, k, rel), of.r(RANKED, listed, k, rel),
             of.r(RANKED, JUDGED, k, rel), of.ap(RANKED, listed, k, rel),
-            *[of.ap(RANKED, JUDGED, k, rel, one) for one in by],
+            *[of.ap(RANKED, JUDGED, k, rel, column) for column in by],
         ]  # fmt: skip
         assert table.select(*columns).first() == pytest.approx(expected, abs=1e-14)
 
@@ -175,13 +175,13 @@ def test_other_metrics_are_those_of_their_definitions(spark):
 def test_without_a_cutoff_the_length_of_the_list_counts(spark):
     """From outside: precision@10 .4, recall .4 and .5, reciprocal rank .5, average precision .414285714286."""
     table = spark.createDataFrame([(RANKED, JUDGED)], "ranked array<double>, judged array<double>")
-    (found,) = table.select(
+    (actual,) = table.select(
         precision("ranked", k=10), recall("ranked", "judged", k=5), reciprocal_rank("ranked"),
         average_precision("ranked", "judged"), average_precision("ranked", "judged", rel=2), precision("ranked"),
         average_precision("ranked", "judged", denominator="k"),
     ).collect()  # fmt: skip
     total = 5 * 0.414285714286
-    assert found == pytest.approx([0.4, 0.4, 0.5, total / 5, 0.357142857143, 0.5, total / 8], abs=1e-12)
+    assert actual == pytest.approx([0.4, 0.4, 0.5, total / 5, 0.357142857143, 0.5, total / 8], abs=1e-12)
 
 
 def test_lists_without_items_or_judgments(spark):
@@ -192,16 +192,16 @@ def test_lists_without_items_or_judgments(spark):
         ("zeros", [0.0], [0.0]),
     ]
     table = spark.createDataFrame(cells, "name string, ranked array<double>, judged array<double>")
-    with_judged = [one("ranked", "judged") for one in (ndcg, recall, average_precision)]
-    alone = [one("ranked") for one in (ndcg, dcg, precision, recall, average_precision, reciprocal_rank)]
-    found = {row[0]: row[1:] for row in table.select("name", *with_judged, *alone).collect()}
-    assert found == {
+    with_judged = [element("ranked", "judged") for element in (ndcg, recall, average_precision)]
+    alone = [element("ranked") for element in (ndcg, dcg, precision, recall, average_precision, reciprocal_rank)]
+    actual = {row[0]: row[1:] for row in table.select("name", *with_judged, *alone).collect()}
+    assert actual == {
         "nothing retrieved": (0.0,) * 3 + (None,) * 6,
         "null": (0.0,) * 3 + (None,) * 6,
         "unjudged": (None,) * 9,
         "zeros": (0.0,) * 9,
     }
-    policy = [ndcg("ranked", "judged", no_relevant=one).alias(one) for one in ("one", "skip")]
+    policy = [ndcg("ranked", "judged", no_relevant=element).alias(element) for element in ("one", "skip")]
     by_policy = {row[0]: row[1:] for row in table.select("name", *policy).collect()}
     assert (by_policy["zeros"], by_policy["nothing retrieved"]) == ((1.0, None), (0.0, 0.0))
 

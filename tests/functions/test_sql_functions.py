@@ -60,8 +60,8 @@ def test_lists_have_the_values_of_the_aggregates(sql, ties):
     compared = 0
     for start in range(0, len(named), 8):  # plans of many long expressions take long to compile
         for row in table.groupBy("query_id").agg(*named[start : start + 8]).collect():
-            for found, expected in zip(row[1::2], row[2::2], strict=True):
-                assert close(found, expected), (row["query_id"], start)
+            for actual, expected in zip(row[1::2], row[2::2], strict=True):
+                assert close(actual, expected), (row["query_id"], start)
                 compared += 1
     assert compared > 200
 
@@ -112,9 +112,9 @@ def test_the_statement_of_the_documentation(sql):
     (statement,) = re.findall(r"```sql\n(.*?)```", (DOCS / "functions.md").read_text("utf-8"), re.DOTALL)
     cells = [(0.9, 1.0), (0.8, 3.0), (0.8, 0.0), (0.5, 2.0), (0.4, 0.0), (None, 3.0)]
     table = sql.createDataFrame([("q", *cell) for cell in cells], "query_id string, score double, relevance double")
-    of_the_page, found = re.subn(r"FROM \w+", "FROM {table}", statement)
+    of_the_page, actual = re.subn(r"FROM \w+", "FROM {table}", statement)
     (row,) = sql.sql(of_the_page, table=table).collect()
-    assert found == 1
+    assert actual == 1
     assert (row["ndcg"], row["recall"]) == pytest.approx((0.3838695436828514, 1 / 3), abs=1e-12)
 
 
@@ -123,8 +123,8 @@ def test_an_array_in_rank_order_is_a_list(sql):
     """As the head of the file says, on the first worked example of NDCG."""
     table = sql.createDataFrame([([3.0, 2.0, 3.0, 0.0, 1.0, 2.0],)], "ranked array<double>")
     made = table.selectExpr("transform(ranked, (rel, i) -> struct(-i, rel)) AS list")
-    (found,) = made.selectExpr("ndcg_list(list, 6, 'linear')", "ndcg_list(list, 6)").collect()
-    assert found == pytest.approx((0.960808, 0.948811), abs=5e-7)
+    (actual,) = made.selectExpr("ndcg_list(list, 6, 'linear')", "ndcg_list(list, 6)").collect()
+    assert actual == pytest.approx((0.960808, 0.948811), abs=5e-7)
 
 
 def test_spark_3_is_told_where_else_to_look(spark):

@@ -31,7 +31,7 @@ OF_PERIOD = {"period", "period_start", "period_end", "n_days", "missing_days", "
 def day_rows(day, **more):
     """Rows of a night, such as `compared` takes them."""
     return [
-        {"query": query, "run": run, "value": values[run], **{name: its.get(query) for name, its in more.items()}}
+        {"query": query, "run": run, "value": values[run], **{name: group.get(query) for name, group in more.items()}}
         for query, values in day.items()
         for run in (0, 1)
     ]
@@ -52,13 +52,13 @@ def random_days(n_days=4, n_queries=60, seed=3):
 
 def nights(days, settings, **more):
     """Stored rows of each night."""
-    found = []
+    actual = []
     for at, day in enumerate(days):
         night = MONDAY + timedelta(days=at)
         for row in compared(day_rows(day, **more), settings):
             held = {"night": night, "as_of": MONDAY + timedelta(days=len(days) - 1), "periods": [WEEK]}
-            found.append({**row, **held, "convention": "default", "config_hash": "aa11"})
-    return found
+            actual.append({**row, **held, "convention": "default", "config_hash": "aa11"})
+    return actual
 
 
 def test_companions_stay_untested_in_periods():
@@ -117,10 +117,10 @@ def rolled(rows, settings=None, *, rows_per_batch=2):
     table = table.sort_by(
         [(name, "ascending") for name in ("baseline", "run", "segment_by", "segment", "metric", "k", "night")]
     )
-    found = through(roll_up_nights, [table], settings, rows_per_batch=rows_per_batch)
-    family = [hash((row["period_start"], row["baseline"])) for row in found.to_pylist()]
-    found = found.append_column(FAMILY, pa.array(family, pa.int64())).sort_by(FAMILY)
-    decided = through(decide_families, [found], settings)
+    actual = through(roll_up_nights, [table], settings, rows_per_batch=rows_per_batch)
+    family = [hash((row["period_start"], row["baseline"])) for row in actual.to_pylist()]
+    actual = actual.append_column(FAMILY, pa.array(family, pa.int64())).sort_by(FAMILY)
+    decided = through(decide_families, [actual], settings)
     assert decided.schema == PERIOD_SCHEMA
     return decided.to_pylist()
 
@@ -165,7 +165,7 @@ def test_nights_with_different_numbers_of_replicates_are_refused():
         nights(DAYS, settings_of(replicates=drawn, flips=flips, keep_replicates=True))
         for drawn, flips in ((40, 99), (40, 9), (80, 99))
     )
-    mixed = [[*week[:2], one[2]] for one in others]
+    mixed = [[*week[:2], other[2]] for other in others]
     for settings in (RollUpSettings(independence="query"), None):
         with pytest.raises(InputRefusedError) as refused:
             rolled(mixed[0], settings)
@@ -195,7 +195,7 @@ def test_a_query_keeps_its_weight_and_sign_from_day_to_day():
     assert (row["boot_low"], row["boot_high"]) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=1e-14)
     n_differ = 11
     flips = [abs(int((1 - 2 * bits[:, r].astype(np.int64)) @ sums)) for r in range(n_flips)]
-    count = sum(one + n_differ >= abs(int(sums.sum())) for one in flips)
+    count = sum(flip + n_differ >= abs(int(sums.sum())) for flip in flips)
     assert (row["p_sign_flip"], row["n_flips"]) == ((1 + count) / (1 + n_flips), n_flips)
     assert key_hash("s1") == int(hashes[0])
 
@@ -214,15 +214,15 @@ def test_query_day_has_the_bits_of_one_comparison(weighted):
     weight = {f"q{n}": 0.5 + n % 3 for n in range(60)} if weighted else {}
     named = {"weight": "weight"} if weighted else {}
     stored = nights(days, settings_of(segment_sets=(("country",),), **named), weight=weight)
-    found = rolled(stored, RollUpSettings(independence="query_day"))
+    actual = rolled(stored, RollUpSettings(independence="query_day"))
     rows = [
         {**row, "query": f"{at}/{row['query']}"}
         for at, day in enumerate(days)
         for row in day_rows(day, weight=weight)
     ]
     expected = compared(rows, settings_of(segment_sets=(("country",),), **named))
-    assert len(found) == len(expected) == 2
-    for row, other in zip(sorted(found, key=lambda one: one["segment_by"]), expected, strict=True):
+    assert len(actual) == len(expected) == 2
+    for row, other in zip(sorted(actual, key=lambda row: row["segment_by"]), expected, strict=True):
         one, same = of_both(row, other)
         assert one == same
         assert (row["mde"], row["lift_low"], row["family_size"]) != (None, None, None)
@@ -300,11 +300,11 @@ def test_holm_ties_the_rows_of_a_period_and_baseline():
         for row in compared(rows, settings_of(**runs)):
             later = {"night": MONDAY + timedelta(days=at), "as_of": MONDAY + timedelta(days=3), "periods": [WEEK]}
             stored.append({**row, **later, "convention": "default", "config_hash": "aa11"})
-    found = {(row["baseline"], row["run"]): row for row in rolled(stored)}
-    assert {pair: row["family_size"] for pair, row in found.items()} == {("a", "b"): 2, ("a", "c"): 2, ("b", "c"): 1}
-    low, high = sorted((found["a", "b"], found["a", "c"]), key=lambda row: row["p_value"])
+    actual = {(row["baseline"], row["run"]): row for row in rolled(stored)}
+    assert {pair: row["family_size"] for pair, row in actual.items()} == {("a", "b"): 2, ("a", "c"): 2, ("b", "c"): 1}
+    low, high = sorted((actual["a", "b"], actual["a", "c"]), key=lambda row: row["p_value"])
     assert (low["p_holm"], high["p_holm"]) == (2 * low["p_value"], max(2 * low["p_value"], high["p_value"]))
-    assert found["b", "c"]["verdict"] == "worse"
+    assert actual["b", "c"]["verdict"] == "worse"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ FR, PHONE = {"country": "FR"}, {"device": "phone"}
 
 def names(cause):
     flags = (cause.first, *cause.others)
-    return {(one["segment_by"], one["segment"], one["k"]) for one in flags}
+    return {(flag["segment_by"], flag["segment"], flag["k"]) for flag in flags}
 
 
 def test_a_segment_that_lost_its_items_is_told_once():
@@ -55,7 +55,7 @@ def test_a_segment_that_lost_its_items_is_told_once():
 
 
 def test_a_fall_of_all_queries_is_told_of_all_queries():
-    flags = [flag(0.30, 0.61, -30.0, of={"country": one}) for one in ("DE", "FR", "US")]
+    flags = [flag(0.30, 0.61, -30.0, of={"country": element}) for element in ("DE", "FR", "US")]
     (cause,) = group_by_cause([*flags, flag(0.31, 0.60, -25.0)])
     assert (cause.first["segment_by"], len(cause.others)) == ("", 3)
 

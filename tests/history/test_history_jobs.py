@@ -52,12 +52,14 @@ def flag_changes(*arguments):
 
 def stored(path):
     """Rows of a table by all that identifies them, without what changes from run to run."""
-    found = {}
+    actual = {}
     for row in stored_rows(path):
         key = tuple(row[name] for name in ("run_date", "slice", "period", "run", "segment", "metric", "k"))
-        assert key not in found
-        found[key] = {name: value for name, value in row.items() if name not in ("computed_at", "source_computed_at")}
-    return found
+        assert key not in actual
+        actual[key] = {
+            name: value for name, value in row.items() if name not in ("computed_at", "source_computed_at")
+        }
+    return actual
 
 
 # -------------------------------------------------------------------------------------------------- roll-up
@@ -77,10 +79,10 @@ def test_a_backfill_of_all_periods(table, folder, tmp_path):
         *((str(NIGHTS[0] + timedelta(days=at)), "rolling_7") for at in range(6)),
     }
     (week,) = [row for key, row in rows.items() if (key[0], key[2], key[5]) == ("2026-02-01", "week", "ndcg")]
-    tables = [pq.read_table(folder / f"{one}.parquet") for one in NIGHTS[:3]]
+    tables = [pq.read_table(folder / f"{night}.parquet") for night in NIGHTS[:3]]
     pq.write_table(pa.concat_tables(tables), folder / "whole.parquet")
-    found = done("--input", folder / "whole.parquet", "--k", "3", "--json", "-").json["metrics"]
-    (at_once,) = [row for row in found if row["metric"] == "ndcg"]
+    actual = done("--input", folder / "whole.parquet", "--k", "3", "--json", "-").json["metrics"]
+    (at_once,) = [row for row in actual if row["metric"] == "ndcg"]
     names = ("n_queries", "value", "std_error", "ci_low", "ci_high", "weight_sum")
     assert [week[name] for name in names] == [at_once[name] for name in names]
     shown = [row for row in ended.json["periods"] if (row["period"], row["metric"]) == ("week", "ndcg")]
@@ -97,13 +99,13 @@ def test_a_changed_night_replaces_its_periods_alone(table, folder, tmp_path):
     assert roll_up("--input", copied, "--output", periods, "--from", NIGHTS[3], "--to", NIGHTS[3]).code == 0
     after = stored(periods)
     changed = {key[:3] for key in after if after[key] != before[key]}
-    assert {(one[0], one[2]) for one in changed} == {
+    assert {(element[0], element[2]) for element in changed} == {
         ("2026-02-08", "week"),
         ("2026-02-28", "month"),
         ("2026-02-02", "rolling_7"),
         ("2026-02-03", "rolling_7"),
     }
-    nights = {f"run_date={one[0]}" for one in changed}
+    nights = {f"run_date={element[0]}" for element in changed}
     kept = {name: content for name, content in files.items() if name.partition("/")[0] not in nights}
     assert {name: content for name, content in files_below(periods).items() if name in kept} == kept
     assert roll_up("--input", copied, "--output", fresh).code == 0
@@ -114,8 +116,8 @@ def test_periods_in_a_catalog_table(spark, table):
     spark.sql("DROP TABLE IF EXISTS history_periods")
     for _ in range(2):
         assert roll_up("--input", table, "--output", "history_periods", "--periods", "week,month").code == 0
-    found = spark.table("history_periods").where("metric = 'ndcg'").orderBy("run_date", "period").collect()
-    assert [(str(row["run_date"]), row["period"], row["n_days"]) for row in found] == [
+    rows = spark.table("history_periods").where("metric = 'ndcg'").orderBy("run_date", "period").collect()
+    assert [(str(row["run_date"]), row["period"], row["n_days"]) for row in rows] == [
         ("2026-01-31", "month", 3),
         ("2026-02-01", "week", 3),
         ("2026-02-08", "week", 2),
@@ -133,10 +135,10 @@ def compared(folder):
             for run, shift in (("a", 0), ("b", 0.1), ("c", 0.01))
         }
         columns = {
-            "run": [run for run, its in values.items() for _ in its],
-            "query_id": [f"q{n}" for its in values.values() for n in range(len(its))],
+            "run": [run for run, group in values.items() for _ in group],
+            "query_id": [f"q{n}" for group in values.values() for n in range(len(group))],
             "k": [3] * 36,
-            "ndcg": [value for its in values.values() for value in its],
+            "ndcg": [value for group in values.values() for value in group],
         }
         path = write_table(folder / f"per_query_{at}.parquet", columns, {"k": pa.int32()})
         ended = command("compare-runs", "--per-query", path, "--baseline", "a", "--metrics", "ndcg@3", "--run-date",
@@ -165,9 +167,9 @@ def test_comparisons_are_rolled_up(compared, tmp_path):
     assert (shown["difference"], "state" in shown) == (week["difference"], False)
     again = roll_up("--input", compared, "--output", out, "--periods", "week", "--independence", "query_day")
     assert again.code == 0, again.err
-    found = {(row["period"], row["run"]): row["independence"] for row in stored_rows(out)}
-    assert found["week", "b"] == "query_day"
-    assert found["month", "b"] == "query"
+    actual = {(row["period"], row["run"]): row["independence"] for row in stored_rows(out)}
+    assert actual["week", "b"] == "query_day"
+    assert actual["month", "b"] == "query"
 
 
 def test_refused_roll_ups_of_comparisons(compared, table, tmp_path):
@@ -215,7 +217,7 @@ def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
         pq.write_table(pq.ParquetFile(file).read().slice(0, 0), file)
     assert_refused(roll_up("--input", empty, *output), "has no rows")
     shutil.rmtree(empty)
-    assert [one.name for one in tmp_path.iterdir()] == ["metrics"]
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics"]
     hash_of = {row["config_hash"] for row in stored_rows(copied) if row["run_date"] == "2026-01-29"}
     assert roll_up("--input", copied, *output, "--config-hash", *hash_of).code == 0
 

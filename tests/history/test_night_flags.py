@@ -38,11 +38,13 @@ def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
     for row in rows:
         groups.setdefault(tuple(row[name] for name in tasks.SERIES), []).append(row)
     series = []
-    for key, its in groups.items():
+    for key, group in groups.items():
         known = dict(zip(tasks.SERIES, key, strict=True))
         of_run = [row for row in rows if all(row[name] == known[name] for name in ("run", "metric", "k"))]
         numbers = ("value", "std_error", "config_hash", "n_queries", "rules")
-        known["nights"] = [{"day": days(row["run_date"]), **{name: row.get(name) for name in numbers}} for row in its]
+        known["nights"] = [
+            {"day": days(row["run_date"]), **{name: row.get(name) for name in numbers}} for row in group
+        ]
         sets = {(row["run_date"], row["config_hash"], row.get("rules"), row["segment_by"]) for row in of_run}
         known["run_nights"] = [
             {"day": days(run_date), "config_hash": config_hash, "rules": rules, "segment_by": segment_by}
@@ -56,18 +58,18 @@ def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
 
 def flags(rows, settings=BOTH):
     """Rows by night."""
-    found = judged(rows, settings)
-    by_night = {row["night"]: row for row in found}
-    assert len(by_night) == len(found)
+    actual = judged(rows, settings)
+    by_night = {row["night"]: row for row in actual}
+    assert len(by_night) == len(actual)
     return by_night
 
 
 def flags_of_pairs(rows, settings=BOTH, **pairs):
     """Rows by night, the last one with what its pairs showed."""
-    found = judged(rows, settings, columns=tasks.TO_PAIR_COLUMNS)
-    last = max(row["night"] for row in found)
-    its = {"n_queries": 12, "n_only_run": 0, "n_only_baseline": 0, "df": 11.0, **pairs}
-    batch = pa.RecordBatch.from_pylist([row | {"paired": its if row["night"] == last else None} for row in found])
+    actual = judged(rows, settings, columns=tasks.TO_PAIR_COLUMNS)
+    last = max(row["night"] for row in actual)
+    group = {"n_queries": 12, "n_only_run": 0, "n_only_baseline": 0, "df": 11.0, **pairs}
+    batch = pa.RecordBatch.from_pylist([row | {"paired": group if row["night"] == last else None} for row in actual])
     (batch,) = tasks.flag_pairs(iter([batch]), settings)
     return {row["night"]: row for row in batch.to_pylist()}
 
@@ -98,13 +100,13 @@ def test_the_limit_depends_on_the_nights_of_history(n, limit):
 
 def test_a_short_history_is_held_against_the_night_before():
     """Errors of .0015 make .0021213203 of the difference; 3.2905 of these, the quantile of .9995, are .0069803."""
-    found = flags(weekly([0.4070, 0.4001, 0.4070, 0.4]))
-    statuses = [found[night(7 * at)]["status"] for at in range(4)]
+    actual = flags(weekly([0.4070, 0.4001, 0.4070, 0.4]))
+    statuses = [actual[night(7 * at)]["status"] for at in range(4)]
     assert statuses == ["short_history", "short_history", "short_history", "low"]
-    assert found[night(0)]["rule"] == (
+    assert actual[night(0)]["rule"] == (
         "ndcg@10 of overall: 0 earlier nights are too few to judge 2026-01-01 by history, 28 are needed"
     )
-    last = found[night(21)]
+    last = actual[night(21)]
     assert (last["weekday"], last["n_nights"], last["median"]) == ("before", 3, 0.4070)
     assert (last["z"], last["limit"]) == (pytest.approx(-3.29983, abs=1e-5), pytest.approx(3.290527, abs=1e-6))
     assert last["rule"] == (
@@ -118,9 +120,9 @@ def test_a_short_history_is_held_against_the_night_before():
 
 def test_any_change_counts_where_no_query_differs_from_another():
     """From 1 to 0 for every query: the standard errors are 0, which is not the same as unknown."""
-    found = flags(weekly([1.0, 0.0, 0.0], std_error=0.0))
-    assert [found[night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "short_history"]
-    fallen = found[night(7)]
+    actual = flags(weekly([1.0, 0.0, 0.0], std_error=0.0))
+    assert [actual[night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "short_history"]
+    fallen = actual[night(7)]
     assert (fallen["z"], fallen["weekday"], fallen["spread"]) == (None, "before", 0.0)
     assert fallen["rule"] == (
         "ndcg@10 of overall is 0.000000 on 2026-01-08 and was 1.000000 on the night before, 2026-01-01 (any change "
@@ -134,21 +136,21 @@ def test_any_change_counts_where_no_query_differs_from_another():
 
 
 def test_nights_of_all_weekdays_serve_until_there_are_eight_of_one():
-    found = flags(metric_rows([0.4 + 0.001 * (at % 3) for at in range(60)]))
-    statuses = [found[night(at)]["status"] for at in range(60)]
+    actual = flags(metric_rows([0.4 + 0.001 * (at % 3) for at in range(60)]))
+    statuses = [actual[night(at)]["status"] for at in range(60)]
     assert statuses == ["short_history"] * 28 + ["usual"] * 32
-    assert [(found[night(at)]["weekday"], found[night(at)]["n_nights"]) for at in (28, 55, 56)] == [
+    assert [(actual[night(at)]["weekday"], actual[night(at)]["n_nights"]) for at in (28, 55, 56)] == [
         ("any", 28),
         ("any", 55),
         ("Thursday", 8),
     ]
-    assert found[night(28)]["limit"] == 3.3
+    assert actual[night(28)]["limit"] == 3.3
 
 
 def test_without_spread_any_change_is_flagged():
-    found = flags(weekly([0.4] * 9 + [0.4, 0.40001], std_error=None))
-    assert (found[night(63)]["status"], found[night(63)]["z"]) == ("usual", 0.0)
-    last = found[night(70)]
+    actual = flags(weekly([0.4] * 9 + [0.4, 0.40001], std_error=None))
+    assert (actual[night(63)]["status"], actual[night(63)]["z"]) == ("usual", 0.0)
+    last = actual[night(70)]
     assert (last["status"], last["z"], last["spread"]) == ("high", None, 0.0)
     assert "any change counts" in last["rule"]
 
@@ -160,18 +162,18 @@ def test_history_is_of_one_configuration_and_series():
 
 
 def test_nights_without_a_value_are_no_history():
-    found = flags(weekly([*USUAL[:5], None, *USUAL[5:8], 0.4312]))
-    assert (found[night(35)]["status"], found[night(63)]["n_nights"]) == ("missing", 8)
+    actual = flags(weekly([*USUAL[:5], None, *USUAL[5:8], 0.4312]))
+    assert (actual[night(35)]["status"], actual[night(63)]["n_nights"]) == ("missing", 8)
     first = flags(weekly([None, 0.4]))[night(0)]
     assert (first["status"], first["rule"]) == ("no_value", "ndcg@10 of overall has no value on 2026-01-01")
 
 
 def test_which_nights_are_judged_and_looked_back_on():
     settings = FlagSettings(start=night(77), end=night(84), lookback=63)
-    found = flags(weekly([0.9, 0.9, 0.9, *USUAL, 0.4]), settings)
-    assert sorted(found) == [night(77), night(84)]
-    assert {row["n_nights"] for row in found.values()} == {9}
-    assert found[night(84)]["median"] < 0.5
+    actual = flags(weekly([0.9, 0.9, 0.9, *USUAL, 0.4]), settings)
+    assert sorted(actual) == [night(77), night(84)]
+    assert {row["n_nights"] for row in actual.values()} == {9}
+    assert actual[night(84)]["median"] < 0.5
 
 
 def test_a_night_twice_is_refused():
@@ -222,10 +224,10 @@ def of_segment(n_queries, nights, **changed):
     ],
 )
 def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(n_queries, nights, told):
-    found = missing(of_segment(n_queries, nights), FlagSettings(start=night(9)))
-    assert set(found) == ({(night(9), "", "US")} if told else set())
+    actual = missing(of_segment(n_queries, nights), FlagSettings(start=night(9)))
+    assert set(actual) == ({(night(9), "", "US")} if told else set())
     if (n_queries, nights) == (7, 9):
-        assert list(found.values()) == [
+        assert list(actual.values()) == [
             "ndcg@10 of country=US has no value on 2026-01-10; its last was 0.500000 over 7 queries on 2026-01-09"
         ]
 
@@ -261,14 +263,14 @@ def test_a_run_without_rows_is_missing_once_for_seven_nights():
     rows = [*metric_rows([0.4] * 10, run="a", n_queries=1), *metric_rows([0.3] * 2, run="b", n_queries=1)]
     rows += metric_rows([0.3] * 2, run="b", n_queries=900, segment_by="country", segment="US")
     rows += metric_rows([*[0.2] * 7, None, 0.2, 0.2], run="c", n_queries=1)
-    found = missing(rows)
-    assert set(found) == {*((night(at), "b", "") for at in range(2, 9)), (night(7), "c", "")}
-    assert found[night(8), "b", ""] == (
+    actual = missing(rows)
+    assert set(actual) == {*((night(at), "b", "") for at in range(2, 9)), (night(7), "c", "")}
+    assert actual[night(8), "b", ""] == (
         "ndcg@10 of run 'b', overall has no value on 2026-01-09; its last was 0.300000 over 1 query on 2026-01-02"
     )
     # Nor does another configuration explain that a run has no query.
     changed = [row | {"config_hash": "c2"} if row["run_date"] >= night(7) else row for row in rows]
-    assert missing(changed)[night(7), "c", ""] == found[night(7), "c", ""]
+    assert missing(changed)[night(7), "c", ""] == actual[night(7), "c", ""]
     # A night that no run has is none of the table.
     later = [row for row in rows if row["run_date"] != night(3)]
     assert (night(3), "b", "") not in missing(later)
@@ -294,9 +296,9 @@ def test_spark_judges_the_same_in_any_order_and_of_texts(spark, settings):
     frame = spark.createDataFrame(rows, f"rules string, {METRIC_COLUMNS}, n_queries bigint")
     text = mark_text_table(frame.select([frame[name].cast("string") for name in frame.columns]))
     for table in (frame.orderBy("value").repartition(5), text):
-        found = judge_nights(table, settings).collect()
-        assert len(found) == len(expected)
-        assert set(map(tuple, found)) == expected
+        actual = judge_nights(table, settings).collect()
+        assert len(actual) == len(expected)
+        assert set(map(tuple, actual)) == expected
     twice = flag_changes(frame.union(frame.limit(1)))
     assert "has two rows for the night 2026-01-01" in refusal(twice)
 
@@ -316,7 +318,7 @@ def queries(at, values, first=0):
 def two_nights(**changed):
     """Means and standard errors of the two lists."""
     means = [statistics.fmean(BEFORE), statistics.fmean(AFTER)]
-    errors = [statistics.stdev(its) / len(its) ** 0.5 for its in (BEFORE, AFTER)]
+    errors = [statistics.stdev(group) / len(group) ** 0.5 for group in (BEFORE, AFTER)]
     return [row | {"std_error": error} for row, error in zip(metric_rows(means, **changed), errors, strict=True)]
 
 
@@ -331,8 +333,8 @@ def test_a_night_is_paired_with_the_night_before(spark):
     without = flags(rows)[night(1)]
     assert (without["status"], round(without["z"], 2)) == ("short_history", -0.27)
     only = [*queries(0, [0.9], first=50), *queries(1, [0.1, 0.2], first=60)]
-    found = paired_flags(spark, rows, [*queries(0, BEFORE), *queries(1, AFTER), *only])
-    first, row = sorted(found, key=lambda one: one["night"])
+    actual = paired_flags(spark, rows, [*queries(0, BEFORE), *queries(1, AFTER), *only])
+    first, row = sorted(actual, key=lambda row: row["night"])
     assert (first["status"], first["weekday"]) == ("short_history", "any")
     expected = scipy.stats.ttest_rel(AFTER, BEFORE)
     assert expected.pvalue < 0.001
@@ -352,18 +354,18 @@ def test_a_night_is_paired_with_the_night_before(spark):
 def test_pairs_that_did_not_change_leave_the_night_to_the_means():
     """All queries but two came and went with the nights, and the mean fell; the two say nothing of that."""
     rows = [row | {"std_error": 0.03} for row in metric_rows([0.87, 0.2])]
-    found = flags_of_pairs(rows, n_queries=2, difference=0.0, std_error=0.0, df=1.0)[night(1)]
-    assert (found["status"], found["weekday"]) == ("low", "before")
-    assert found == flags(rows)[night(1)]
+    actual = flags_of_pairs(rows, n_queries=2, difference=0.0, std_error=0.0, df=1.0)[night(1)]
+    assert (actual["status"], actual["weekday"]) == ("low", "before")
+    assert actual == flags(rows)[night(1)]
     # If both rise alike, that is a change, whatever the others do.
-    found = flags_of_pairs(rows, n_queries=2, difference=0.25, std_error=0.0, df=1.0)[night(1)]
-    assert (found["status"], found["weekday"]) == ("high", "before_paired")
+    actual = flags_of_pairs(rows, n_queries=2, difference=0.25, std_error=0.0, df=1.0)[night(1)]
+    assert (actual["status"], actual["weekday"]) == ("high", "before_paired")
 
 
 def test_pairs_need_no_standard_errors_of_the_nights():
     rows = [row | {"std_error": None} for row in two_nights()]
-    found = flags_of_pairs(rows, difference=-0.03, std_error=0.005).values()
-    assert sorted(row["status"] for row in found) == ["low", "short_history"]
+    actual = flags_of_pairs(rows, difference=-0.03, std_error=0.005).values()
+    assert sorted(row["status"] for row in actual) == ["low", "short_history"]
 
 
 def test_pairs_are_of_the_latest_earlier_night_and_of_one_run_and_configuration(spark):
@@ -372,12 +374,12 @@ def test_pairs_are_of_the_latest_earlier_night_and_of_one_run_and_configuration(
     rows[1]["run_date"] = night(2)
     rows.append(rows[0] | {"run_date": night(1), "value": None})
     table = [
-        *[("a", "c1", *one) for one in (*queries(0, BEFORE), *queries(1, AFTER[::-1]), *queries(2, AFTER))],
-        *[("a", "c0", *one) for one in queries(0, AFTER)],
-        *[("b", "c1", *one) for one in queries(1, AFTER)],
+        *[("a", "c1", *element) for element in (*queries(0, BEFORE), *queries(1, AFTER[::-1]), *queries(2, AFTER))],
+        *[("a", "c0", *query) for query in queries(0, AFTER)],
+        *[("b", "c1", *query) for query in queries(1, AFTER)],
     ]
-    found = paired_flags(spark, rows, table, f"run string, config_hash string, {QUERY_COLUMNS}")
-    by_key = {(row["run"], row["night"]): row for row in found}
+    actual = paired_flags(spark, rows, table, f"run string, config_hash string, {QUERY_COLUMNS}")
+    by_key = {(row["run"], row["night"]): row for row in actual}
     assert by_key["a", night(1)]["status"] == "missing"
     assert by_key["a", night(2)]["z"] == pytest.approx(scipy.stats.ttest_rel(AFTER, BEFORE).statistic, rel=1e-12)
     assert by_key["b", night(1)]["weekday"] == "before"  # the table lacks its night before
@@ -405,19 +407,19 @@ def test_pairs_in_segments_with_weights_that_change(spark):
         ("fixed+shop", '["DE","a"]'),
         ("fixed+shop", "[null,null]"),
     ]
-    rows = [row for by, its in sets for row in two_nights(segment_by=by, segment=its)]
+    rows = [row for by, group in sets for row in two_nights(segment_by=by, segment=group)]
     rows += two_nights(segment_by="device", segment="tv")
-    found = paired_flags(spark, rows, table, f"{columns}, shop string", query=["query_id", "page"])
-    got = {(row["segment_by"], row["segment"]): row for row in found if row["night"] == night(1)}
+    actual = paired_flags(spark, rows, table, f"{columns}, shop string", query=["query_id", "page"])
+    got = {(row["segment_by"], row["segment"]): row for row in actual if row["night"] == night(1)}
     differences = [y - x for x, y in zip(BEFORE, AFTER, strict=True)]
     groups = {
         sets[0]: range(12), sets[1]: range(5), sets[2]: range(5, 12), sets[3]: [1, 3], sets[4]: [6, 8, 10],
     }  # fmt: skip
     for key, numbers in groups.items():
-        its = [(3.0 if number == 0 else 1.0, differences[number]) for number in numbers]
-        total = sum(w for w, _ in its)
-        mean = sum(w * d for w, d in its) / total
-        error = (len(its) / (len(its) - 1) * sum(w * w * (d - mean) ** 2 for w, d in its)) ** 0.5 / total
+        group = [(3.0 if number == 0 else 1.0, differences[number]) for number in numbers]
+        total = sum(w for w, _ in group)
+        mean = sum(w * d for w, d in group) / total
+        error = (len(group) / (len(group) - 1) * sum(w * w * (d - mean) ** 2 for w, d in group)) ** 0.5 / total
         assert (got[key]["spread"], got[key]["z"]) == pytest.approx((error, mean / error), rel=1e-11), key
         assert got[key]["weekday"] == "before_paired"
     assert got["device", "tv"]["weekday"] == "before"  # the per-query table has no such column
@@ -472,14 +474,14 @@ def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
 
     A second fall is no recovery: the night before it was one itself, and flagged nothing.
     """
-    found = flags(metric_rows(values))
-    wanted = [one.replace("short", "short_history") for one in statuses.split()]
-    assert [found[night(at)]["status"] for at in range(len(values))] == wanted
+    actual = flags(metric_rows(values))
+    wanted = [part.replace("short", "short_history") for part in statuses.split()]
+    assert [actual[night(at)]["status"] for at in range(len(values))] == wanted
     last = len(values) - 1
     paired = flags_of_pairs(metric_rows(values), difference=values[-1] - values[-2], std_error=0.002)[night(last)]
     assert paired["status"] == wanted[-1]
     if wanted[-1] == "recovered":
-        assert "again as on 2026-01-01 (" in found[night(last)]["rule"]
+        assert "again as on 2026-01-01 (" in actual[night(last)]["rule"]
 
 
 @pytest.mark.parametrize("metric", ["ndcg", "ils", "tied_share"])
@@ -491,7 +493,7 @@ def test_only_what_was_flagged_recovers(metric, direction):
     """
     side = dict(zip(("ndcg", "ils", "tied_share"), SIDES[direction], strict=True))[metric]
     for first, second, values in (("low", "high", [0.6, 0.3, 0.6]), ("high", "low", [0.3, 0.6, 0.3])):
-        found = flags(metric_rows(values, metric=metric), FlagSettings(direction=direction))
+        actual = flags(metric_rows(values, metric=metric), FlagSettings(direction=direction))
         last = "recovered" if side in ("both", first) else second if side == second else "other_direction"
         went = first if side in ("both", first) else "other_direction"
-        assert [found[night(at)]["status"] for at in (1, 2)] == [went, last]
+        assert [actual[night(at)]["status"] for at in (1, 2)] == [went, last]

@@ -61,12 +61,12 @@ def table(spark, ranked):
 
 
 def by_period(frame):
-    found = {}
+    actual = {}
     for row in frame.collect():
         key = (row["period"], row["period_start"], row["period_end"], *(row[name] for name in KEYS))
-        assert key not in found
-        found[key] = row.asDict()
-    return found
+        assert key not in actual
+        actual[key] = row.asDict()
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def every(table):
 
 
 def test_every_period_has_the_bits_of_one_evaluation(ranked, table, every):
-    found = every
-    periods = {key[:3] for key in found}
+    actual = every
+    periods = {key[:3] for key in actual}
     weeks = {("week", date(2026, 1, 26), date(2026, 2, 1)), ("week", date(2026, 2, 2), date(2026, 2, 8))}
     months = {("month", date(2026, 1, 1), date(2026, 1, 31)), ("month", date(2026, 2, 1), date(2026, 2, 28))}
     rolling = {("rolling_7", date(2026, 1, 20) + timedelta(at), date(2026, 1, 26) + timedelta(at)) for at in range(9)}
@@ -85,16 +85,16 @@ def test_every_period_has_the_bits_of_one_evaluation(ranked, table, every):
     for period, start, end in sorted(periods)[::3]:
         at_once = evaluated(ranked.where(f"night between '{start}' and '{end}'")).collect()
         expected = {tuple(row[name] for name in KEYS): [row[name] for name in MEANS] for row in at_once}
-        its = {
-            key[3:]: [row[name] for name in MEANS] for key, row in found.items() if key[:3] == (period, start, end)
+        group = {
+            key[3:]: [row[name] for name in MEANS] for key, row in actual.items() if key[:3] == (period, start, end)
         }
-        assert its == expected
-    assert by_period(roll_up(table.orderBy("value", "state").repartition(5))) == found
+        assert group == expected
+    assert by_period(roll_up(table.orderBy("value", "state").repartition(5))) == actual
 
 
 def test_missing_days_are_named_and_queries_weigh_not_days(table, every):
-    found = every
-    overall = {key[:3]: row for key, row in found.items() if key[3:] == ("", "", "", "ndcg", 5)}
+    actual = every
+    overall = {key[:3]: row for key, row in actual.items() if key[3:] == ("", "", "", "ndcg", 5)}
     january = overall["month", date(2026, 1, 1), date(2026, 1, 31)]
     assert (january["n_days"], len(january["missing_days"])) == (5, 26)
     week = overall["week", date(2026, 1, 26), date(2026, 2, 1)]
@@ -104,9 +104,9 @@ def test_missing_days_are_named_and_queries_weigh_not_days(table, every):
     assert (running["n_days"], running["missing_days"], running["independence"]) == (2, [], "query_day")
     assert (running["config_hash"], running["convention"]) == ("aa11", "default")
     days = list(table.where("segment_by = '' and metric = 'ndcg' and k = 5").collect())
-    both = [one for one in days if one["run_date"] >= date(2026, 2, 2)]
+    both = [row for row in days if row["run_date"] >= date(2026, 2, 2)]
     assert both[0]["n_queries"] != both[1]["n_queries"]
-    weighted = sum(one["value"] * one["weight_sum"] for one in both) / sum(one["weight_sum"] for one in both)
+    weighted = sum(row["value"] * row["weight_sum"] for row in both) / sum(row["weight_sum"] for row in both)
     assert running["value"] == approx(weighted)
 
 
@@ -156,7 +156,7 @@ COLUMNS = (
 def test_three_days_of_differences(spark):
     """As clusters, days have Student's t with 2 degrees of freedom; a single day with queries has no error."""
     three = [metric_row(date(2026, 1, 5 + at), day.values()) for at, day in enumerate(DAYS)]
-    two = [{**metric_row(date(2026, 1, 5 + at), its), "run": "two"} for at, its in enumerate(([0.1, 0.2], []))]
+    two = [{**metric_row(date(2026, 1, 5 + at), group), "run": "two"} for at, group in enumerate(([0.1, 0.2], []))]
     days = spark.createDataFrame([*three, *two], COLUMNS)
     for independence, std_error, t in (("query_day", 0.020627773765, 1.959963984540),
                                        ("day", 0.014166666667, 4.302652729911)):  # fmt: skip
@@ -205,14 +205,14 @@ def compared(spark):
 def test_three_days_of_a_comparison(compared):
     for independence, std_error in zip(("query_day", "query", "day"), DIFFERENCES, strict=True):
         settings = RollUpSettings(periods=("week",), independence=independence)
-        found = roll_up_table(compared.orderBy("difference").repartition(5), settings).collect()
-        assert sorted(map(str, roll_up_table(compared, settings).collect())) == sorted(map(str, found))
-        rows = {row["segment"]: row for row in found}
+        actual = roll_up_table(compared.orderBy("difference").repartition(5), settings).collect()
+        assert sorted(map(str, roll_up_table(compared, settings).collect())) == sorted(map(str, actual))
+        rows = {row["segment"]: row for row in actual}
         assert set(rows) == {"", "DE", "US"}
         assert (rows[""]["difference"], rows[""]["std_error"]) == (approx(0.078333333333), approx(std_error))
         assert (rows[""]["n_days"], rows[""]["config_hash"], rows[""]["convention"]) == (3, "aa11", None)
         # All three rows have a p-value: of Student's t, or of sign flips where there is no t.
-        p_values = {one["segment"]: one["p_sign_flip" if independence == "query" else "p_value"] for one in found}
+        p_values = {row["segment"]: row["p_sign_flip" if independence == "query" else "p_value"] for row in actual}
         lowest = min(p_values, key=p_values.get)
         assert (rows[lowest]["family_size"], rows[lowest]["p_holm"]) == (3, approx(min(1, 3 * p_values[lowest])))
 
@@ -227,8 +227,8 @@ def test_periods_of_comparisons_are_those_of_means(compared):
         "0L n_missing", "0L n_unjudged", "0L n_rows", "0L n_left_out",
     )  # fmt: skip
     for settings in (RollUpSettings(), RollUpSettings(start=date(2026, 1, 6), as_of=date(2026, 1, 6))):
-        found = roll_up_table(compared, settings)
-        assert keys(found.select("period", "period_start", "period_end")) == keys(
+        actual = roll_up_table(compared, settings)
+        assert keys(actual.select("period", "period_start", "period_end")) == keys(
             roll_up_table(means, settings).select("period", "period_start", "period_end")
         )
     rolling = {
@@ -300,7 +300,7 @@ def test_tables_that_cannot_be_rolled_up(spark, table):
         # Texts have no states to add.
         (roll_up, mark_text_table(table.withColumns(texts)), InputRefusedError,
          r"column 'k' .* of the metric table is string, not a number"),
-        (lambda its: roll_up_table(its, RollUpSettings(independence="query")), table, InvalidParameterError,
+        (lambda group: roll_up_table(group, RollUpSettings(independence="query")), table, InvalidParameterError,
          "a metric table does not have; choose query_day or day"),
         (roll_up, other, MissingColumnError, lacks),
         (merge_summaries, other, MissingColumnError, lacks),

@@ -124,9 +124,9 @@ def test_folds_keep_queries_together(spark):
     rows = [(f"q{n}", shop, item) for n in range(40) for shop in (1, 2) for item in range(3)]
     table = spark.createDataFrame(rows, "query string, shop int, item int")
     folds = with_query_folds(table, ["query", "shop"], num_folds=4)
-    found = folds.groupBy("query", "shop").agg({"fold": "collect_set"}).collect()
-    assert {len(row[2]) for row in found} == {1}
-    assert {row[2][0] for row in found} == {0, 1, 2, 3}
+    actual = folds.groupBy("query", "shop").agg({"fold": "collect_set"}).collect()
+    assert {len(row[2]) for row in actual} == {1}
+    assert {row[2][0] for row in actual} == {0, 1, 2, 3}
     as_long = with_query_folds(table.withColumn("shop", table.shop.cast("bigint")), ["query", "shop"], num_folds=4)
     assert sorted(as_long.collect()) == sorted(folds.collect())
     assert sorted(with_query_folds(table, "query", num_folds=4, seed=1).collect()) != sorted(folds.collect())
@@ -190,8 +190,8 @@ def test_lists_have_the_value_of_ranking_evaluator(recommended):
     for metric, theirs in names.items():
         for k in (1, 3, 10) if metric != "ap@all" else (10,):
             expected = RankingEvaluator(metricName=theirs, k=k).evaluate(recommended)
-            found = NdcgEvaluator(metricName=metric, k=k, convention="mllib_binary").evaluate(recommended)
-            assert found == pytest.approx(expected, abs=1e-15), (metric, k)
+            evaluation = NdcgEvaluator(metricName=metric, k=k, convention="mllib_binary").evaluate(recommended)
+            assert evaluation == pytest.approx(expected, abs=1e-15), (metric, k)
 
 
 def test_what_lists_cannot_be_evaluated_by_is_refused(recommended):

@@ -51,14 +51,14 @@ MEANS = {"dcg_at_1": 0.5, "dcg_at_2": (1 + SECOND) / 2, "idcg_at_1": 1.0, "idcg_
 
 @pytest.fixture
 def mlflow(tmp_path, monkeypatch):
-    found = pytest.importorskip("mlflow", reason="MLflow is not installed: pip install 'ndcg-spark[mlflow]'")
+    actual = pytest.importorskip("mlflow", reason="MLflow is not installed: pip install 'ndcg-spark[mlflow]'")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    before = found.get_tracking_uri()
-    found.set_tracking_uri((tmp_path / "runs").as_uri())
-    yield found
-    found.end_run()
-    found.set_tracking_uri(before)
+    before = actual.get_tracking_uri()
+    actual.set_tracking_uri((tmp_path / "runs").as_uri())
+    yield actual
+    actual.end_run()
+    actual.set_tracking_uri(before)
 
 
 @pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.spark)])
@@ -77,7 +77,7 @@ def test_a_run_has_means_convention_and_segments(mlflow, result):
     data = mlflow.get_run(run.info.run_id).data
     assert data.metrics == logged
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "ndcg_at_2")
-    assert [one.step for one in history] == [7]
+    assert [element.step for element in history] == [7]
     assert data.params["convention"] == "trec_eval"
     assert data.params["convention.ties"] == "item_desc"
     assert {name.partition(".")[2] for name in data.params} >= {"gain", "discount", "no_relevant", "pad_to_k"}
@@ -94,7 +94,7 @@ def test_a_run_has_the_metrics_of_each_query(mlflow, result):
         log_evaluation(result, prefix="test/", step=7)
         log_evaluation(result, per_query=False)
     client = mlflow.MlflowClient()
-    files = [one.path for one in client.list_artifacts(run.info.run_id, "ndcg_spark")]
+    files = [artifact.path for artifact in client.list_artifacts(run.info.run_id, "ndcg_spark")]
     assert sorted(files) == ["ndcg_spark/segments.json", "ndcg_spark/test_per_query_7.parquet"]
     rows = pq.read_table(client.download_artifacts(run.info.run_id, files[-1])).to_pylist()
     values = {(row["query_id"], row["k"]): row["ndcg"] for row in rows}
@@ -138,9 +138,9 @@ def test_the_lines_of_the_docs_run_with_nothing_but_the_extra(tmp_path):
     environment["PYSPARK_PYTHON"] = str(python)
     ended = run_process([python, "example.py"], tmp_path, environment)
     assert ended.code == 0, ended.err[-3000:]
-    found = json.loads(ended.out.splitlines()[-1])
-    assert found["uri"].endswith("mlflow.db")
-    assert found["metrics"] == pytest.approx(
+    actual = json.loads(ended.out.splitlines()[-1])
+    assert actual["uri"].endswith("mlflow.db")
+    assert actual["metrics"] == pytest.approx(
         {
             "dcg_at_1": 0.0,
             "dcg_at_10": SECOND,
@@ -150,7 +150,7 @@ def test_the_lines_of_the_docs_run_with_nothing_but_the_extra(tmp_path):
             "ndcg_at_10": SECOND,
         }
     )
-    assert found["rows"] == 6
+    assert actual["rows"] == 6
 
 
 BEFORE_EXAMPLE = """
@@ -170,8 +170,11 @@ print(json.dumps({"uri": mlflow.get_tracking_uri(), "metrics": run.data.metrics,
 def link_packages_of(folder: Path, extras: tuple[str, ...]) -> None:
     """What pip would install for extras of this package: their requirements and those of these, as installed here."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
-    todo, seen = [(Requirement(one), "") for one in wanted], set()
+    wanted = [
+        *project["dependencies"],
+        *(element for extra in extras for element in project["optional-dependencies"][extra]),
+    ]
+    todo, seen = [(Requirement(element), "") for element in wanted], set()
     while todo:
         requirement, extra = todo.pop()
         if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
@@ -181,13 +184,17 @@ def link_packages_of(folder: Path, extras: tuple[str, ...]) -> None:
             continue
         seen.add(key)
         try:
-            found = distribution(requirement.name)
+            actual = distribution(requirement.name)
         except PackageNotFoundError:
             pytest.skip(f"{requirement.name} is not installed: pip install 'ndcg-spark[{','.join(extras)}]'")
-        for name in {one.parts[0] for one in found.files or () if one.parts[0] not in ("..", "__pycache__")}:
+        for name in {
+            element.parts[0] for element in actual.files or () if element.parts[0] not in ("..", "__pycache__")
+        }:
             if not (folder / name).exists():
-                (folder / name).symlink_to(found.locate_file(name))
-        todo += [(Requirement(one), more) for one in found.requires or () for more in (requirement.extras or {""})]
+                (folder / name).symlink_to(actual.locate_file(name))
+        todo += [
+            (Requirement(element), more) for element in actual.requires or () for more in (requirement.extras or {""})
+        ]
 
 
 def test_rows_of_a_metric_table_and_several_rankers(mlflow, spark):

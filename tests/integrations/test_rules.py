@@ -80,29 +80,29 @@ OTHERS_OF_EVALUATIONS: dict[str, Any] = {
 def differing() -> dict[str, EvaluationSettings]:
     """Settings that differ from `BASE` in the rule of that name."""
     changed = {name: value for name, value in OF_CONVENTIONS.items() if value is not NOT_A_RULE}
-    found = {
+    actual = {
         name: replace(BASE, convention=replace(BASE.convention, **{name: value})) for name, value in changed.items()
     }
-    return found | {name: replace(BASE, **{name: value}) for name, value in RULES_OF_EVALUATIONS.items()}
+    return actual | {name: replace(BASE, **{name: value}) for name, value in RULES_OF_EVALUATIONS.items()}
 
 
 def alike() -> dict[str, EvaluationSettings]:
     """Settings that differ from `BASE` in something that is not a rule."""
-    found = {name: replace(BASE, **{name: value}) for name, value in OTHERS_OF_EVALUATIONS.items()}
-    return found | {"name": replace(BASE, convention=replace(BASE.convention, name="sklearn"))}
+    actual = {name: replace(BASE, **{name: value}) for name, value in OTHERS_OF_EVALUATIONS.items()}
+    return actual | {"name": replace(BASE, convention=replace(BASE.convention, name="sklearn"))}
 
 
 def test_every_field_is_a_rule_or_is_not():
-    assert [one.name for one in fields(Convention)] == list(OF_CONVENTIONS)
+    assert [field.name for field in fields(Convention)] == list(OF_CONVENTIONS)
     decided = {"convention", *RULES_OF_EVALUATIONS, *OTHERS_OF_EVALUATIONS}
-    assert {one.name for one in fields(EvaluationSettings)} == decided
+    assert {field.name for field in fields(EvaluationSettings)} == decided
     assert set(read_rules(BASE.rules)) == set(differing())
     for name, settings in alike().items():
         assert settings != BASE, name
         assert settings.rules == BASE.rules, name
     for name, settings in differing().items():
-        ours, its = read_rules(BASE.rules), read_rules(settings.rules)
-        assert [field for field in ours if ours[field] != its[field]] == [name]
+        ours, group = read_rules(BASE.rules), read_rules(settings.rules)
+        assert [field for field in ours if ours[field] != group[field]] == [name]
 
 
 # ------------------------------------------------------------------------------------------ ways of combining
@@ -116,7 +116,7 @@ def batch(rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
 
 
 def rules_in(found: Iterator[pa.RecordBatch]) -> set[str | None]:
-    return {text for one in found for text in one.column("rules").to_pylist()}
+    return {text for field in found for text in field.column("rules").to_pylist()}
 
 
 def add_means(one: str | None, other: str | None, across: bool) -> set[str | None]:
@@ -163,8 +163,8 @@ def compared_batch(one: str | None, other: str | None, across: bool = False) -> 
         rows, schema=pa.schema([*schema, ("value_0", pa.float64()), ("rules", pa.string())])
     )
     sums = summing.merge_sums(summing.add_up(iter([canonical]), settings))
-    (found,) = finishing.estimate_groups(sums, settings)
-    return found
+    (actual,) = finishing.estimate_groups(sums, settings)
+    return actual
 
 
 def add_comparisons(one: str | None, other: str | None, across: bool) -> set[str | None]:
@@ -210,13 +210,13 @@ ROOMS = ("evaluation", "comparison", "history", "diagnosis", "business", "report
 
 def test_every_function_of_results_combines_or_does_not():
     """A function that takes results and is not in one of the lists is to be decided upon."""
-    found = set()
+    actual = set()
     for room in ROOMS:
         module = importlib.import_module(f"ndcg_spark.{room}")
         names = [name for name in dir(module) if not name.startswith("_")]
         functions = {name: getattr(module, name) for name in names if inspect.isfunction(getattr(module, name))}
-        found |= {name for name, one in functions.items() if room != "mlflow" or one.__module__ == module.__name__}
-    assert found == {*WAYS, *SERIES, *COMBINES_NOTHING}
+        actual |= {name for name, one in functions.items() if room != "mlflow" or one.__module__ == module.__name__}
+    assert actual == {*WAYS, *SERIES, *COMBINES_NOTHING}
     for name in WAYS:
         (function,) = [
             getattr(module, name)
@@ -300,8 +300,8 @@ def test_queries_outside_a_sample_are_not_missing():
     sums = list(summing.build_partial_batches({key: base}))
     with pytest.raises(InputRefusedError, match="two different samples of queries"):
         list(finishing.estimate_groups(iter(sums), settings))
-    (found,) = finishing.estimate_groups(iter(sums), replace(settings, unpaired="drop"))
-    assert read_rules(found.column("rules")[0].as_py())["sample"] == "mixed"
+    (actual,) = finishing.estimate_groups(iter(sums), replace(settings, unpaired="drop"))
+    assert read_rules(actual.column("rules")[0].as_py())["sample"] == "mixed"
 
 
 @pytest.mark.parametrize("name", [*differing(), "nothing"])
@@ -312,7 +312,7 @@ def test_nights_of_other_rules_are_no_history(name):
     nights = [{**night, "day": day, "rules": BASE.rules} for day in range(28)]
     nights.append({**night, "day": 28, "value": 0.1, "config_hash": "y", "rules": rules})
     series = {**KEYS, "nights": nights, "run_nights": [], "table_nights": None}
-    flags = [row for one in flag_nights(batch([series]), FlagSettings()) for row in one.to_pylist()]
+    flags = [row for night in flag_nights(batch([series]), FlagSettings()) for row in night.to_pylist()]
     assert flags[-1]["status"] == ("low" if name == "nothing" else "short_history")
     assert flags[-1]["n_nights"] == (28 if name == "nothing" else 0)
 
@@ -323,7 +323,7 @@ def test_without_rules_a_history_is_that_of_one_configuration():
     for config_hash, rules, n in (("x", BASE.rules, 28), ("x", "", 28), ("y", BASE.rules, 0), ("y", "", 0)):
         series = {**KEYS, "nights": [*nights, {**night, "day": 28, "config_hash": config_hash, "rules": rules}]}
         series |= {"run_nights": [], "table_nights": None}
-        flags = [row for one in flag_nights(batch([series]), FlagSettings()) for row in one.to_pylist()]
+        flags = [row for night in flag_nights(batch([series]), FlagSettings()) for row in night.to_pylist()]
         assert flags[-1]["n_nights"] == n
 
 
@@ -407,7 +407,7 @@ def test_functions_are_told_apart_by_what_they_do():
     ):  # fmt: skip
         assert text(make(2.0)) == text(make(2.0))
         different += [make(2.0), make(3.0)]
-    assert len({text(one) for one in different}) == len(different)
+    assert len({text(element) for element in different}) == len(different)
     globals()["SCALE"] = 2.0
     by_global = lambda r: r * SCALE  # noqa: E731
     before = text(by_global)

@@ -34,29 +34,29 @@ def rankings(spark):
 def results(rankings):
     """Evaluations that differ in a rule, and one that differs in none: it has a cutoff more."""
     more = {"default": {}, "worst": {"convention": "default;ties=worst"}, "half": {"sample": 0.5}}
-    found = {name: evaluate(rankings, k=2, segments="country", **its) for name, its in more.items()}
-    return found | {"cutoffs": evaluate(rankings, k=[2, 5], segments="country")}
+    actual = {name: evaluate(rankings, k=2, segments="country", **group) for name, group in more.items()}
+    return actual | {"cutoffs": evaluate(rankings, k=[2, 5], segments="country")}
 
 
 @pytest.fixture(scope="module")
 def means(spark, results):
     """Summaries as they would be stored, computed once."""
-    found = {}
+    actual = {}
     for name, result in results.items():
         stamped = result.summary.where("metric = 'ndcg' and k = 2").withColumns(
             {one: F.lit(value) for one, value in result.provenance.items()}
         )
-        found[name] = spark.createDataFrame(stamped.collect(), stamped.schema)
-    return found
+        actual[name] = spark.createDataFrame(stamped.collect(), stamped.schema)
+    return actual
 
 
 @pytest.fixture(scope="module")
 def queries(spark, results):
-    found = {}
+    actual = {}
     for name, result in results.items():
         frame = result.per_query_table
-        found[name] = spark.createDataFrame(frame.collect(), frame.schema)
-    return found
+        actual[name] = spark.createDataFrame(frame.collect(), frame.schema)
+    return actual
 
 
 def nights(means, *names):
@@ -123,8 +123,8 @@ def test_queries_of_two_rules_are_not_compared(queries, results, capsys):
         compare(half, baseline="one").to_pandas()
     with pytest.raises(InputRefusedError, match=r"unpaired='?drop"):
         compare(half, baseline="one", across_rules=True).to_pandas()
-    found = compare(half, baseline="one", across_rules=True, unpaired="drop", segments=()).to_pandas()
-    assert (found["difference"].tolist(), found["n"].tolist()) == ([0.0], [queries["half"].count()])
+    actual = compare(half, baseline="one", across_rules=True, unpaired="drop", segments=()).to_pandas()
+    assert (actual["difference"].tolist(), actual["n"].tolist()) == ([0.0], [queries["half"].count()])
     compare(tables, baseline="one", across_rules=True, segments=()).show()
     assert "results of different rules are combined, as requested; they differ in ties" in capsys.readouterr().out
 
@@ -163,9 +163,9 @@ def test_a_report_has_a_table_for_each_set_of_rules(means):
     same = means["default"].withColumn("run", F.lit("new")).union(means["cutoffs"].withColumn("run", F.lit("old")))
     assert [about for about, _ in report(same).contents.standing_tables] == [""]
     trend = report(nights(means, "default", "worst").withColumn("dataset", F.lit("shop"))).contents
-    assert [one.change.kind for one in trend.standings] == ["incomparable"]
+    assert [standing.change.kind for standing in trend.standings] == ["incomparable"]
     trend = report(nights(means, "default", "cutoffs").withColumn("dataset", F.lit("shop"))).contents
-    assert [one.change.kind for one in trend.standings] == ["unclear"]
+    assert [standing.change.kind for standing in trend.standings] == ["unclear"]
 
 
 def test_every_result_says_its_rules(spark, rankings, results):

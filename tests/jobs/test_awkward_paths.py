@@ -44,7 +44,7 @@ def test_paths_of_any_name_are_read_and_written(
     file = f"{names[3]}.parquet"
     write_rows(folder / "rows" / file, ROWS)
     for name in DECODED.keys() & set(names):
-        around = tmp_path.joinpath(*[one if one != name else DECODED[name].strip("/") for one in names])
+        around = tmp_path.joinpath(*[element if element != name else DECODED[name].strip("/") for element in names])
         write_rows(around / "rows" / file, OTHERS)
     before = sorted(os.listdir(folder))
     on_connect = "connect" in type(spark).__module__  # where Python workers do not read files themselves

@@ -57,9 +57,9 @@ def test_a_gate_may_name_the_run_that_it_is_about(text, run):
     gate = Gate.parse(text, EvaluationSettings(cutoffs=(10,)))
     assert (gate.run, gate.metric, gate.k, gate.bound) == (run, "ndcg", 10, 0.4)
     rows = [row(run="bm25", value=0.5), row(run="a: b", value=0.3)]
-    found = [(one["run"], one["met"]) for one in gate.results(rows)]
-    assert found == [one for one in (("bm25", True), ("a: b", False)) if run in (None, one[0])]
-    lines = [format_gate(one) for one in gate.results(rows)]
+    actual = [(row["run"], row["met"]) for row in gate.results(rows)]
+    assert actual == [element for element in (("bm25", True), ("a: b", False)) if run in (None, element[0])]
+    lines = [format_gate(result) for result in gate.results(rows)]
     assert (f"gate {text}: NOT MET (a: b: 0.300000)" in lines) == (run != "bm25")
 
 
@@ -232,8 +232,10 @@ def test_queries_in_a_line(metrics, outside, n_runs, told):
 
 
 def test_unjudged_items_in_a_line():
-    def of(*found):
-        rows = [row(run, metric=metric, k=k, n=n) | {"n_unjudged_items": items} for run, metric, k, n, items in found]
+    def of(*actual):
+        rows = [
+            row(run, metric=metric, k=k, n=n) | {"n_unjudged_items": items} for run, metric, k, n, items in actual
+        ]
         return format_unjudged(rows)
 
     assert of(("a", "ndcg", 5, 9, 9), ("a", "ndcg", 10, 9, 1)) == [

@@ -86,9 +86,9 @@ def in_local_mode(tables, tmp_path_factory) -> list[tuple[Any, ...]]:
     """What local Spark makes of the newer table; its workers read the files themselves."""
     folder = tmp_path_factory.mktemp("local")
     done(*flags(tables[1], folder))
-    found = bits(folder)
-    assert len(found) > 900
-    return found
+    actual = bits(folder)
+    assert len(actual) > 900
+    return actual
 
 
 def visible(folder: Path) -> dict[str, bytes]:
@@ -279,7 +279,7 @@ def test_executors_read_an_object_store(stage, store, tmp_path, in_local_mode):
     before = len(store.requests())
     ended = at_the_store(stage, store, tmp_path, credentials=True)
     assert ended.code == 0, ended.out[-3000:] + ended.err[-3000:]
-    assert [one for one in store.requests()[before:] if one.startswith("GET data/rows/")]
+    assert [request for request in store.requests()[before:] if request.startswith("GET data/rows/")]
     assert SECRET not in ended.out
     assert bits(tmp_path) == in_local_mode
 

@@ -72,16 +72,16 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     words = ["--k", "3", "--gate", "ndcg@3>=0.1", "--dataset", "web", "--confidence", "0.8"]
     for order in ([*words, "--config"], ["--config"]):
         path = written(tmp_path, FILE)
-        found = parsed(*order, path, *([] if len(order) > 1 else words))
-        assert (found["k"], found["gate"], found["dataset"], found["confidence"]) == (
+        actual = parsed(*order, path, *([] if len(order) > 1 else words))
+        assert (actual["k"], actual["gate"], actual["dataset"], actual["confidence"]) == (
             "3", ("ndcg@3>=0.1",), "web", 0.8,
         )  # fmt: skip
-        assert found["input"] == "prod.rankings"
+        assert actual["input"] == "prod.rankings"
 
 
 def test_a_command_within_a_command_has_a_table_within_a_table(tmp_path: Path) -> None:
-    found = read_config_file(written(tmp_path, FILE), context_of("build-judgments", "events"))
-    assert found == {
+    actual = read_config_file(written(tmp_path, FILE), context_of("build-judgments", "events"))
+    assert actual == {
         "run_date": "2026-01-31", "dataset": "search", "input": "prod.events", "half_life": 30, "min_impressions": 3,
     }  # fmt: skip
 
@@ -99,7 +99,7 @@ def test_keys_outside_of_tables_hold_for_commands_that_have_them(tmp_path: Path)
 def all_commands(command: click.Command = cli, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     if not isinstance(command, click.Group):
         return [names]
-    return [found for name, one in command.commands.items() for found in all_commands(one, (*names, name))]
+    return [actual for name, one in command.commands.items() for actual in all_commands(one, (*names, name))]
 
 
 @pytest.mark.parametrize("names", all_commands(), ids=" ".join)
@@ -107,8 +107,8 @@ def test_options_of_a_run_log_are_a_file(tmp_path: Path, names: tuple[str, ...])
     """Its column `config` has the names of parameters: `start` for `--from`."""
     context = context_of(*names)
     options = {
-        one.name: "2026-01-31" for one in context.command.params
-        if type(one.type).__name__ == "StringParamType" and not one.multiple and one.name != "config"
+        param.name: "2026-01-31" for param in context.command.params
+        if type(param.type).__name__ == "StringParamType" and not param.multiple and param.name != "config"
     }  # fmt: skip
     path = written(tmp_path, "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items()))
     assert read_config_file(path, context) == options
@@ -166,10 +166,10 @@ def test_a_file_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture) -
 
 
 def commands_below(group: click.Group, names: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    found = []
+    actual = []
     for name, one in group.commands.items():
-        found += commands_below(one, (*names, name)) if isinstance(one, click.Group) else [(*names, name)]
-    return found
+        actual += commands_below(one, (*names, name)) if isinstance(one, click.Group) else [(*names, name)]
+    return actual
 
 
 JOBS = [
@@ -211,9 +211,9 @@ def test_which_options_take_an_array_for_a_list_with_commas() -> None:
 
 def test_dates_and_times_need_no_quotes(tmp_path: Path) -> None:
     path = written(tmp_path, "as-of = 2026-01-31T18:00:00Z\nfrom = 2026-01-01")
-    found = read_config_file(path, context_of("build-judgments", "events"))
-    assert found == {"as_of": "2026-01-31T18:00:00+00:00", "start": "2026-01-01"}
-    assert datetime.datetime.fromisoformat(found["as_of"]).tzinfo is not None
+    actual = read_config_file(path, context_of("build-judgments", "events"))
+    assert actual == {"as_of": "2026-01-31T18:00:00+00:00", "start": "2026-01-01"}
+    assert datetime.datetime.fromisoformat(actual["as_of"]).tzinfo is not None
 
 
 # --- --print-config

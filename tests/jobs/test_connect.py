@@ -130,10 +130,10 @@ def test_a_job_with_a_server_in_its_environment_ships_the_package_itself(server,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert value_of(json.loads(ended.stdout.splitlines()[-1]), "ndcg", 6) == pytest.approx(0.960808, abs=5e-7)
-    found = subprocess.run(
+    actual = subprocess.run(
         [sys.executable, "-c", READ_TABLE, server], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
-    assert json.loads(found.stdout) == [["2026-01-31", pytest.approx(0.960808, abs=5e-7)]], found.stderr[-3000:]
+    assert json.loads(actual.stdout) == [["2026-01-31", pytest.approx(0.960808, abs=5e-7)]], actual.stderr[-3000:]
 
 
 def test_clicks(seen):
@@ -145,9 +145,9 @@ def test_clicks(seen):
 
 
 def test_models_are_chosen_by_an_evaluator(seen):
-    found = seen["ml"]
-    assert found["ours"] == found["evaluate"]
-    assert found["metrics"][1] > found["metrics"][0]  # factors that were fitted, and those that ALS begins with
+    actual = seen["ml"]
+    assert actual["ours"] == actual["evaluate"]
+    assert actual["metrics"][1] > actual["metrics"][0]  # factors that were fitted, and those that ALS begins with
 
 
 def test_a_job_is_refused_in_a_line(seen):
@@ -174,13 +174,13 @@ def test_a_report_says_what_it_says_on_a_classic_session(seen):
 
 def test_comparisons(seen):
     """The worked comparison, with digits."""
-    found = seen["comparisons"]
-    plain, clustered = found["plain"], found["clustered"]
+    actual = seen["comparisons"]
+    plain, clustered = actual["plain"], actual["clustered"]
     assert (plain["p_value"], plain["p_sign_flip"]) == (pytest.approx(0.019159835596, abs=5.1e-13), 0.021484375)
     assert plain["boot_low"] == pytest.approx(0.022714646424, abs=5.1e-13)
     assert clustered["std_error"] == pytest.approx(0.034184728740, abs=5.1e-13)
-    independence, difference, low, n_days = found["week"]  # of one night: its numbers
+    independence, difference, low, n_days = actual["week"]  # of one night: its numbers
     assert (independence, difference, n_days) == ("query", plain["difference"], 1)
     assert low == plain["boot_low"]
-    assert found["changed"] > 0
-    assert found["sums"] == pytest.approx([1.0] * 6, abs=1e-12)
+    assert actual["changed"] > 0
+    assert actual["sums"] == pytest.approx([1.0] * 6, abs=1e-12)

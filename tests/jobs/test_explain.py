@@ -24,7 +24,7 @@ def tables(tmp_path_factory) -> dict[str, Path]:
     long = {"query_id": ["a", "a", "b"], "item_id": ["x", "y", "x"], "score": [2.0, 1.0, 1.0]}
     judged = {"relevance": [1, 0, 1], "topics": [["1"], ["2"], ["1"]]}
     entries = [[{"item": "x", "relevance": 1.0}], [{"item": "y", "relevance": 0.0}]]
-    found = {
+    actual = {
         "long": long | judged,
         "run": long,
         "judgments": {name: long[name] for name in ("query_id", "item_id")} | judged,
@@ -35,10 +35,10 @@ def tables(tmp_path_factory) -> dict[str, Path]:
         },
         "interactions": {"query_id": ["a", "b"], "item_id": ["x", "y"]},
     }  # fmt: skip
-    for name, columns in found.items():
+    for name, columns in actual.items():
         (folder / name).mkdir()
         pq.write_table(pa.table(columns), folder / name / "rows.parquet")
-    return {name: folder / name for name in found}
+    return {name: folder / name for name in actual}
 
 
 def explained(*arguments: object) -> dict[str, str]:

@@ -66,8 +66,8 @@ class Sample:
 
 
 def test_options_stand_under_the_title_of_the_field_before():
-    found = build_options(Sample, without={"price"})
-    assert {title: [one.opts[0] for one in its] for title, its in found.items()} == {
+    actual = build_options(Sample, without={"price"})
+    assert {title: [element.opts[0] for element in group] for title, group in actual.items()} == {
         "": ["--on"], "Things": ["--sizes", "--item-col"], "Box": ["--size", "--is-blue", "--weights"],
     }  # fmt: skip
     more = merge_groups({"Box": [1], "End": [2]}, {"Things": [3], "Box": [4]})
@@ -87,23 +87,23 @@ def test_options_stand_under_the_title_of_the_field_before():
     ],
 )
 def test_an_option_has_type_default_and_sentence_of_its_field(name, kind, default, sentence):
-    (one,) = (its for options in build_options(Sample).values() for its in options if its.name == name)
+    (one,) = (group for options in build_options(Sample).values() for group in options if group.name == name)
     told = one.to_info_dict()
     assert (told["type"]["name"], one.help, one.required) == (kind, sentence, name == "day")
     assert (told["default"] if default is not None else None) == default
 
 
 def made(*arguments: str) -> Sample:
-    found = []
+    actual = []
 
     @click.command("make", cls=GroupedCommand, groups=merge_groups(build_options(Sample)))
     def make(**given):
-        found.append(build_settings(Sample, given))
+        actual.append(build_settings(Sample, given))
 
     ended = CliRunner().invoke(make, [*arguments], standalone_mode=False)
     if ended.exception is not None:
         raise ended.exception
-    return found[0]
+    return actual[0]
 
 
 def test_settings_are_those_of_the_class_where_nothing_is_given():

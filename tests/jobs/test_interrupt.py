@@ -224,17 +224,17 @@ def test_lines_of_the_package_are_logged_after_an_interrupt(before, caplog):
 
 def test_a_session_in_another_thread_leaves_signals_alone():
     before = signal.getsignal(signal.SIGINT)
-    found = []
+    actual = []
 
     def work() -> None:
         with handle_interrupts() as interrupts:
             interrupts.finish_start()
-            found.append(signal.getsignal(signal.SIGINT))
+            actual.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert found == [before]
+    assert actual == [before]
 
 
 def test_a_worker_that_is_interrupted_ends_without_a_traceback():

@@ -99,8 +99,8 @@ def session_from_outside(
         monkeypatch.setattr(SparkSession, "getActiveSession", lambda: there if active else None)
         monkeypatch.setattr(SparkSession, "builder", builder)
         monkeypatch.setattr("ndcg_spark.jobs.session.add_package_to_workers", sent.append)
-        with session.open_session("a job", **{"settings": {}, "short_lists": True, **more}) as found:
-            return found is there, sent
+        with session.open_session("a job", **{"settings": {}, "short_lists": True, **more}) as actual:
+            return actual is there, sent
 
     return run
 
@@ -130,10 +130,10 @@ def test_a_session_from_outside_takes_no_settings(session_from_outside, of_envir
 
 def test_a_table_is_forgotten_with_a_session_that_ends_with_the_job(session_from_outside):
     """As that of spark-submit does; that of a notebook goes on."""
-    its = {"tables": {"m": "table"}}
-    assert session_from_outside({}, active=True, **its) == (True, [])
+    group = {"tables": {"m": "table"}}
+    assert session_from_outside({}, active=True, **group) == (True, [])
     with pytest.raises(OutputRefusedError, match=r"table 'm' would be lost when the job ends"):
-        session_from_outside(SUBMITTED, active=False, **its)
+        session_from_outside(SUBMITTED, active=False, **group)
 
 
 ICEBERG = {"spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog"}
@@ -226,20 +226,20 @@ def test_a_session_of_our_own_writes_no_table_that_nobody_finds_again(tmp_path: 
 
 def tables_to_write(command: click.Command) -> set[str | None]:
     """Options that name a table to write, as the help says."""
-    about = {one.name: getattr(one, "help", None) or "" for one in command.params}
+    about = {param.name: getattr(param, "help", None) or "" for param in command.params}
     return {name for name, text in about.items() if re.search("[Tt]able .*to write", text)}
 
 
-@pytest.mark.parametrize("command", [*load_jobs()], ids=lambda one: one.name)
+@pytest.mark.parametrize("command", [*load_jobs()], ids=lambda element: element.name)
 def test_outputs_of_all_jobs_are_known_for_tables_by_their_names(command: Command[Any]) -> None:
-    written = [one for one in (*command.shown_outputs, RUN_LOG) if not one.file]
+    written = [element for element in (*command.shown_outputs, RUN_LOG) if not element.file]
     made = command.to_click()
-    assert tables_to_write(made) == {one.name for one in written}
-    given = {str(one.name): None for one in made.params} | {"schema": "grow"}
-    for one in written:
-        targets = [one.target(given | {one.name: name}) for name in ("m", "./m")]
+    assert tables_to_write(made) == {field.name for field in written}
+    given = {str(param.name): None for param in made.params} | {"schema": "grow"}
+    for entry in written:
+        targets = [entry.target(given | {entry.name: name}) for name in ("m", "./m")]
         assert [target.format for target in targets if target is not None] == ["table", "parquet"]
-        assert one.target(given) is None
+        assert entry.target(given) is None
 
 
 def test_catalog_tables_are_known_by_their_options() -> None:

@@ -147,9 +147,9 @@ def test_files_that_cannot_be_listed_are_no_fewer_files(public_folder: Path, spa
     closed_folder(public_folder / "more")
     source = Source(reference=str(public_folder), kind="parquet", options={})
     with bound_by_permissions():
-        (found,) = describe_inputs(spark, {"input": source})
-    assert found.pop("unknown") == f"[Errno 13] Permission denied: '{public_folder}/more'"
-    assert found == {"option": "input", "reference": str(public_folder), "format": "parquet"}
+        (actual,) = describe_inputs(spark, {"input": source})
+    assert actual.pop("unknown") == f"[Errno 13] Permission denied: '{public_folder}/more'"
+    assert actual == {"option": "input", "reference": str(public_folder), "format": "parquet"}
 
 
 def test_columns_called_like_facts_of_a_table_are_no_facts(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
@@ -158,10 +158,10 @@ def test_columns_called_like_facts_of_a_table_are_no_facts(spark: SparkSession, 
     monkeypatch.chdir(tmp_path)
     spark.sql("CREATE VIEW identity_view AS SELECT 'x' AS location, 'y' AS provider")
     try:
-        (found,) = describe_inputs(spark, {"input": Source(reference="identity_view", kind=None, options={})})
+        (actual,) = describe_inputs(spark, {"input": Source(reference="identity_view", kind=None, options={})})
     finally:
         spark.sql("DROP VIEW identity_view")
-    assert found == {"option": "input", "reference": "identity_view", "format": "table"}
+    assert actual == {"option": "input", "reference": "identity_view", "format": "table"}
 
 
 @pytest.mark.parametrize("reference", ["s3://bucket/t", "none", "in*.parquet", "hdfs://name/t"])
@@ -197,8 +197,8 @@ def test_tables_with_versions(spark: SparkSession) -> None:
     ):  # fmt: skip
         described = [("query_id", "string", None), ("Provider", provider, "")]
         session = Catalog(conf=spark.conf, EXTENDED=described, **answers)
-        (found,) = describe_inputs(session, {"input": Source(reference="prod.t", kind=None, options={})})
-        assert found == {"option": "input", "reference": "prod.t", "format": "table", **facts}
+        (actual,) = describe_inputs(session, {"input": Source(reference="prod.t", kind=None, options={})})
+        assert actual == {"option": "input", "reference": "prod.t", "format": "table", **facts}
         assert session.asked == ["DESCRIBE TABLE EXTENDED prod.t", statement]
 
 
@@ -211,6 +211,6 @@ def test_a_query_is_known_by_its_text_and_the_names_of_its_files(spark: SparkSes
         (f"text.`{tmp_path}/t`", {"files": 2, "digest": digest}),
     ):
         query = f"SELECT * FROM (SELECT value AS token FROM {read}) WHERE token = 'S3CRET'"
-        (found,) = describe_inputs(spark, {"input": Source(reference=query, kind=None, options={})})
-        assert found.pop("reference") == query.replace("S3CRET", "***")
-        assert found == {"option": "input", "format": "sql", **facts}
+        (actual,) = describe_inputs(spark, {"input": Source(reference=query, kind=None, options={})})
+        assert actual.pop("reference") == query.replace("S3CRET", "***")
+        assert actual == {"option": "input", "format": "sql", **facts}

@@ -30,8 +30,8 @@ def test_a_table_for_another_command_plays_no_part(tmp_path: Path) -> None:
     config = tmp_path / "night.toml"
     config.write_text('judgments = "data/qrels.parquet"\nrejects = "data/rejects"\non-invalid = "reject"\n')
     asked = ("--config", config, "--per-query", "data/shop_queries", "--output", tmp_path / "differences")
-    found = requested(COMPARE_RUNS, *asked)
-    assert (found.dataset, list(found.sources), list(found.targets)) == ("shop_queries", ["per_query"], ["output"])
+    actual = requested(COMPARE_RUNS, *asked)
+    assert (actual.dataset, list(actual.sources), list(actual.targets)) == ("shop_queries", ["per_query"], ["output"])
     of_rankings = requested(COMPARE_RUNS, "--config", config, "--input", "data/shop")
     assert (of_rankings.dataset, list(of_rankings.sources)) == ("shop", ["input", "judgments"])
 
@@ -43,7 +43,7 @@ def test_a_table_for_another_command_plays_no_part(tmp_path: Path) -> None:
         (RUNS, ("--input", "x", "--judgments", "")),
         (JUDGMENTS, ("--input", "x", "--propensities", "", "--power", 1)),
     ],
-    ids=lambda one: one.name if isinstance(one, Command) else "",
+    ids=lambda element: element.name if isinstance(element, Command) else "",
 )
 def test_a_table_without_a_name_is_none(command, words) -> None:
     """As of a variable of the shell that is not set."""
@@ -73,7 +73,7 @@ def test_a_column_without_a_name_is_none() -> None:
           "ndcg@0"), "k must be a positive whole number"),
         (("report", "--metrics", "m", "--output", "r.html", "--summary", "a[1].json"), "'a[1].json' cannot be read"),
     ],
-    ids=lambda one: one if isinstance(one, str) else "",
+    ids=lambda element: element if isinstance(element, str) else "",
 )  # fmt: skip
 def test_refused_before_spark_starts(words, named, capsys, monkeypatch) -> None:
     def started(*_: object, **__: object) -> None:

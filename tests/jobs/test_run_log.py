@@ -84,12 +84,12 @@ def test_a_run_that_succeeds(engine: Mapping[str, str], place: Path) -> None:
     began, ended_at = (row[name].replace(tzinfo=timezone.utc) for name in ("started_at", "finished_at"))
     assert before <= began <= ended_at <= datetime.now(timezone.utc)
     assert 0 < row["seconds"] <= (ended_at - before).total_seconds()
-    assert {one["config_hash"] for one in stored_rows(place / "metrics")} == {row["config_hash"]}
+    assert {row["config_hash"] for row in stored_rows(place / "metrics")} == {row["config_hash"]}
     steps = json.loads(row["steps"])
-    assert [one["step"] for one in steps] == [
+    assert [row["step"] for row in steps] == [
         "ranking and scoring", "counting bad rows", f"writing metrics to {place / 'metrics'}",
     ]  # fmt: skip
-    assert sum(one["seconds"] for one in steps) <= row["seconds"]
+    assert sum(row["seconds"] for row in steps) <= row["seconds"]
     assert (row["package_version"], row["python_version"]) == (__version__, platform.python_version())
 
 
@@ -131,8 +131,8 @@ def test_which_files_a_query_has_read(spark, place: Path) -> None:
         query = f"SELECT * FROM parquet.`{place}/{name}2.parquet`;"
         assert mean_ndcg("--input", query, *NIGHT, "--run-log", place / "runs").code == 0
     inputs = [json.loads(row["inputs"])[0] for row in logged(place)]
-    assert {(one["format"], one["files"]) for one in inputs} == {("sql", 1)}
-    digests = [one["digest"] for one in inputs]
+    assert {(row["format"], row["files"]) for row in inputs} == {("sql", 1)}
+    digests = [row["digest"] for row in inputs]
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -216,8 +216,8 @@ def test_runs_at_the_same_time_keep_all_rows(place: Path, spark, kind: str) -> N
         with ThreadPoolExecutor(n) as pool:
             list(pool.map(one, range(n)))
         rows = (spark.table(reference) if kind == "table" else spark.read.parquet(reference)).collect()
-        found = sorted((row["run_id"], row["status"]) for row in rows)
-        assert found == [(f"run {i}", "succeeded") for i in range(n)]
+        actual = sorted((row["run_id"], row["status"]) for row in rows)
+        assert actual == [(f"run {i}", "succeeded") for i in range(n)]
         assert [name for name in files_below(place / "runs") if ".ndcg-spark" in name] == []
     finally:
         spark.sql("DROP TABLE IF EXISTS runs_at_the_same_time")
@@ -248,7 +248,7 @@ def test_a_run_log_that_would_touch_something_else_is_refused(engine, place: Pat
     write_rows(place / "table" / "a.parquet", ranked([1, 0]))
     (place / "all").mkdir()
     before = files_below(place)
-    words = [one.format(place=place) for one in ["--input", "{place}/in.parquet", *more, "--run-log", log]]
+    words = [element.format(place=place) for element in ["--input", "{place}/in.parquet", *more, "--run-log", log]]
     assert_refused(mean_ndcg(*words, *NIGHT, "--engine", engine["engine"]))
     assert files_below(place) == before
 
@@ -302,13 +302,13 @@ def test_jobs_that_are_about_a_night_are_found_under_it(place: Path, spark, log:
             assert command("report", *page, "--run-log", reference).code == 0
             assert command("roll-up", *metrics, "--output", place / "in.parquet").code == 2
         table = spark.read.parquet(str(reference)) if log == "runs" else spark.table(log)
-        found = table.orderBy("started_at").select("command", "status", "dataset", "run_date").collect()
+        rows = table.orderBy("started_at").select("command", "status", "dataset", "run_date").collect()
     finally:
         spark.sql("DROP TABLE IF EXISTS night_of_run_log")
     jobs = ["roll-up", "flag-changes", "report"] if log == "runs" else ["roll-up"]
     night = ("succeeded", "search", date(2026, 1, 31))
-    assert [tuple(row) for row in found][: len(jobs)] == [(job, *night) for job in jobs]
-    assert [row["status"] for row in found][len(jobs) :] == (["refused"] if log == "runs" else [])
+    assert [tuple(row) for row in rows][: len(jobs)] == [(job, *night) for job in jobs]
+    assert [row["status"] for row in rows][len(jobs) :] == (["refused"] if log == "runs" else [])
 
 
 def test_json_lines(place: Path, spark, tmp_path) -> None:
@@ -326,8 +326,8 @@ def test_json_lines(place: Path, spark, tmp_path) -> None:
     assert lines[-1]["context"]["rows_read"] == 6
     (tmp_path / "log").write_text(ended.err)
     read = spark.read.schema(schema).json(str(tmp_path / "log")).collect()
-    assert [one["msg"] for one in read] == [line["msg"] for line in lines]
-    assert [one["ts"] for one in read if one["ts"] is None] == []
+    assert [row["msg"] for row in read] == [line["msg"] for line in lines]
+    assert [row["ts"] for row in read if row["ts"] is None] == []
     assert read[-1]["context"]["status"] == "succeeded"
     assert logging.getLogger("ndcg_spark").handlers == []
 

@@ -45,7 +45,7 @@ def run_job(folder: Path, changed: dict[str, str | None], *flags: str | Path, be
 def line_of(ended: Ended) -> str:
     """The one line of a refusal."""
     assert (ended.code, ended.out) == (2, ""), ended.err
-    (line,) = [one for one in ended.err.splitlines() if one != INCUBATOR]
+    (line,) = [line for line in ended.err.splitlines() if line != INCUBATOR]
     return line.removeprefix("mean_ndcg.py: ")
 
 
@@ -142,7 +142,7 @@ SURROUNDINGS: dict[str, tuple[Callable[[Path], dict[str, str | None]], tuple[str
 @pytest.mark.parametrize(("surroundings", "named"), SURROUNDINGS.values(), ids=SURROUNDINGS)
 def test_a_line_says_what_spark_lacks(tmp_path, surroundings, named):
     line = line_of(run_job(tmp_path, surroundings(tmp_path)))
-    assert [one for one in named if one not in line] == [], line
+    assert [name for name in named if name not in line] == [], line
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_what_java_refuses_is_a_line(tmp_path):
     ended = run_job(tmp_path, {}, "--conf", "spark.driver.memory=1k")
     assert "maximum heap" in ended.out
     assert ended.code == 2
-    (line,) = [one for one in ended.err.splitlines() if one != INCUBATOR]
+    (line,) = [line for line in ended.err.splitlines() if line != INCUBATOR]
     assert line.startswith("mean_ndcg.py: Spark could not start; Java's message above says why: ")
 
 

@@ -31,7 +31,7 @@ for arguments in json.load(sys.stdin):
     ended.append([code, out.getvalue(), err.getvalue()])
 print(json.dumps(ended))
 """
-COMMANDS = ((), *(tuple(one.name.split()) for one in load_jobs()), ("conventions",), ("metrics",))
+COMMANDS = ((), *(tuple(job.name.split()) for job in load_jobs()), ("conventions",), ("metrics",))
 REFUSED = (
     (("mean-ndcg", "--input", "x", "--k", "x"), "k must be a positive whole number, or all; got 'x'"),
     (("mean-ndcg", "--input", "x", "--metrics", "precison"), "did you mean 'precision'"),

@@ -34,16 +34,16 @@ def columns_of(table):
 
 def test_five_items():
     """krippendorff 0.9.0 gives .858490566038."""
-    found = alpha(FIVE_ITEMS)
-    assert found.alpha == pytest.approx(0.858490566038, abs=1e-12)
-    assert found[1:] == (None, 4, 11)
+    actual = alpha(FIVE_ITEMS)
+    assert actual.alpha == pytest.approx(0.858490566038, abs=1e-12)
+    assert actual[1:] == (None, 4, 11)
 
 
 def test_four_observers_and_twelve_units():
     """krippendorff 0.9.0 gives .815387503755; the textbook 0.815."""
-    found = alpha(columns_of(FOUR_BY_TWELVE))
-    assert found.alpha == pytest.approx(0.815387503755, abs=1e-12)
-    assert found[1:] == (None, 11, 40)
+    actual = alpha(columns_of(FOUR_BY_TWELVE))
+    assert actual.alpha == pytest.approx(0.815387503755, abs=1e-12)
+    assert actual[1:] == (None, 11, 40)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_the_same_as_krippendorff(seed):
     items = random_items(seed)
     widest = max(map(len, items))
     table = np.array([[*ratings, *[NONE] * (widest - len(ratings))] for ratings in items]).T
-    found = alpha(items)
+    actual = alpha(items)
     try:
         expected = peer.alpha(reliability_data=table, level_of_measurement="ordinal")
     except ValueError:  # it raises where there is no alpha
-        assert found.alpha is None
+        assert actual.alpha is None
     else:
-        assert found.alpha == pytest.approx(expected, abs=1e-12)
+        assert actual.alpha == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -92,8 +92,8 @@ def test_pairs_are_those_of_two_loops(seed):
                 if i != j:
                     key = (len(ratings), first, second)
                     expected[key] = expected.get(key, 0) + 1
-    found = zip(*(column.tolist() for column in count_rating_pairs(*ragged(items))), strict=True)
-    assert {row[:3]: row[3] for row in found} == expected
+    actual = zip(*(column.tolist() for column in count_rating_pairs(*ragged(items))), strict=True)
+    assert {row[:3]: row[3] for row in actual} == expected
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -75,14 +75,14 @@ def test_events_become_judgments_that_the_main_job_reads(folder, events, tmp_pat
     options = (*GRADES, "--from", "2026-02-15", "--as-of", "2026-03-01", "--dedup", "event_id", "--rule", "sum")
     ended = from_events("--input", events, *options, *NIGHT, "--output", tmp_path / "judgments", "--json", "-")
     assert (ended.code, ended.complaints) == (0, [])
-    found = {row["item_id"]: row for row in stored_rows(tmp_path / "judgments")}
-    assert {item: (row["relevance"], row["rule"]) for item, row in found.items()} == {
+    actual = {row["item_id"]: row for row in stored_rows(tmp_path / "judgments")}
+    assert {item: (row["relevance"], row["rule"]) for item, row in actual.items()} == {
         "a": (3.0, "sum"),  # 1 + 3, at most 3
         "b": (-1.0, "negative"),
         "c": (0.0, "impressions"),
     }
-    assert (found["a"]["n_events"], found["a"]["n_duplicates"], found["b"]["event"]) == (2, 1, "dislike")
-    assert str(found["a"]["first_ts"]) == "2026-02-26 00:00:00"
+    assert (actual["a"]["n_events"], actual["a"]["n_duplicates"], actual["b"]["event"]) == (2, 1, "dislike")
+    assert str(actual["a"]["first_ts"]) == "2026-02-26 00:00:00"
     assert ended.json["rows"] == {
         **{"events": 4, "impressions": 1, "duplicates": 1},
         **{"rejected": 0, "rejected_by_reason": {}},
@@ -109,9 +109,9 @@ def test_ratings_become_judgments_and_disputes(folder, ratings, tmp_path):
     )
     ended = from_annotators("--input", ratings, "--rule", "majority", *NIGHT, *outputs)
     assert (ended.code, ended.complaints) == (0, [])
-    found = {row["item_id"]: row for row in stored_rows(tmp_path / "judgments")}
-    assert {item: row["relevance"] for item, row in found.items()} == {"i0": 3, "i1": 0, "i2": -1, "i3": 2, "i4": 2}
-    assert found["i0"]["decided_by"] == ["a0", "a1"]
+    actual = {row["item_id"]: row for row in stored_rows(tmp_path / "judgments")}
+    assert {item: row["relevance"] for item, row in actual.items()} == {"i0": 3, "i1": 0, "i2": -1, "i3": 2, "i4": 2}
+    assert actual["i0"]["decided_by"] == ["a0", "a1"]
     assert stored_rows(tmp_path / "disputes") == []
     assert "Krippendorff's alpha (ordinal) 0.8585, 11 ratings of 4 items" in ended.out
     again = write_ratings(folder / "more.parquet", [*RATINGS, ("q", "i3", "a9", 0.0, 1.0)])

@@ -19,14 +19,17 @@ def batch_of(*items):
         rows = [(one if isinstance(one, tuple) else (one, 1.0), name) for name, one in ratings.items()]
         lists.append((f"i{at}", sorted((float(value), name, float(weight)) for (value, weight), name in rows)))
     ids, ratings = zip(*lists, strict=True)
-    structs = [[dict(zip(("relevance", "annotator", "weight"), one, strict=True)) for one in its] for its in ratings]
+    structs = [
+        [dict(zip(("relevance", "annotator", "weight"), element, strict=True)) for element in group]
+        for group in ratings
+    ]
     columns = [pa.array(["q"] * len(ids)), pa.array(ids), pa.array(structs, pa.list_(RATING))]
     return pa.RecordBatch.from_arrays(columns, names=["query_id", "item_id", "ratings"])
 
 
 def judged(*items, **options):
-    (found,) = judge_items(iter([batch_of(*items)]), RatingSettings(**options))
-    return found.to_pylist()
+    (actual,) = judge_items(iter([batch_of(*items)]), RatingSettings(**options))
+    return actual.to_pylist()
 
 
 FOUR = {"ann": (3, 1), "bob": (1, 0.5), "cy": (2, 1), "di": (-1, 0.25)}
@@ -48,7 +51,7 @@ def test_the_worked_values(options, relevance, decided_by):
     assert row["rule"] == ("tie" if relevance is None else options["rule"])
     assert (row["n_ratings"], row["weight_sum"], row["lowest"], row["highest"]) == (4, 2.75, -1.0, 3.0)
     assert row["disputed"]
-    assert [one["annotator"] for one in row["ratings"]] == ["di", "bob", "cy", "ann"]
+    assert [cell["annotator"] for cell in row["ratings"]] == ["di", "bob", "cy", "ann"]
 
 
 @pytest.mark.parametrize("rule", ["mean", "median", "majority"])
@@ -88,15 +91,15 @@ def test_ratings_of_weight_zero_count_in_a_column_of_their_own():
     row, weightless = judged({"ann": 2, "bob": 3, "cy": (0, 0), "di": (9, 0)}, {"ann": (3, 0), "bob": (0, 0)})
     assert (row["n_ratings"], row["n_zero_weight"], row["weight_sum"]) == (2, 2, 2.0)
     assert (row["lowest"], row["highest"], row["relevance"]) == (2.0, 3.0, 2.5)
-    assert [one["annotator"] for one in row["ratings"]] == ["cy", "ann", "bob", "di"]
+    assert [cell["annotator"] for cell in row["ratings"]] == ["cy", "ann", "bob", "di"]
     assert (weightless["rule"], weightless["n_ratings"], weightless["n_zero_weight"]) == ("no_weight", 0, 2)
 
 
 def test_agreement_is_that_of_the_ratings_that_weigh_something():
     items = [dict(enumerate_names(values)) for values in ([3, 3, 2], [0, 1, 0], [-1, -1], [2], [1, 2, 2])]
-    more = [{**its, "zero": (at, 0)} for at, its in enumerate(items)]
+    more = [{**group, "zero": (at, 0)} for at, group in enumerate(items)]
     plain, weighted = (
-        next(count_pairs(iter([batch_of(*its)]), RatingSettings())).to_pylist() for its in (items, more)
+        next(count_pairs(iter([batch_of(*group)]), RatingSettings())).to_pylist() for group in (items, more)
     )
     assert weighted == plain
     (batch,) = count_pairs(iter([batch_of({"ann": 1, "bob": (2, 0)})]), RatingSettings())
@@ -119,8 +122,8 @@ def test_pairs_of_two_batches_come_to_the_alpha_of_one():
     counted = count_pairs(iter([batch_of(*items[:2]), batch_of(*items[2:])]), RatingSettings())
     pairs = [row for batch in counted for row in batch.to_pylist()]
     batch = pa.RecordBatch.from_arrays([pa.array([pairs, []])], names=["pairs"])
-    (found,) = measure_agreement(iter([batch]))
-    whole, nothing = found.to_pylist()
+    (actual,) = measure_agreement(iter([batch]))
+    whole, nothing = actual.to_pylist()
     assert whole["alpha"] == pytest.approx(0.858490566038, abs=1e-12)
     assert (whole["reason"], whole["n_items"], whole["n_ratings"]) == (None, 4, 11)
     assert nothing == {"alpha": None, "reason": "no_pairs", "n_items": 0, "n_ratings": 0}
@@ -133,5 +136,5 @@ def enumerate_names(values):
 def test_batches_without_rows():
     empty = batch_of({"ann": 1}).slice(0, 0)
     for function in (judge_items, count_pairs):
-        (found,) = function(iter([empty]), RatingSettings())
-        assert found.num_rows == 0
+        (actual,) = function(iter([empty]), RatingSettings())
+        assert actual.num_rows == 0

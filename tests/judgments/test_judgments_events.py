@@ -28,17 +28,17 @@ THREE = [Event("purchase", 14), Event("cart", 7), Event("view", 0.5)]
 
 
 def frame_of(spark, events):
-    return spark.createDataFrame([one.row for one in events], EVENT_SCHEMA)
+    return spark.createDataFrame([event.row for event in events], EVENT_SCHEMA)
 
 
 def judge(frame, settings):
-    found = {}
+    actual = {}
     for row in judge_events(frame, settings).collect():
         values = row.asDict()
         for name in ("first_ts", "last_ts"):
             values[name] = values[name].astimezone(timezone.utc)
-        found[values.pop("query_id"), values.pop("item_id")] = values
-    return found
+        actual[values.pop("query_id"), values.pop("item_id")] = values
+    return actual
 
 
 # ----------------------------------------------------------------------------- the definition, without Spark
@@ -56,8 +56,8 @@ def judge(frame, settings):
     ],
 )
 def test_the_definition_of_the_worked_values(rule, half_life, expected):
-    found = judged(THREE, EventSettings(as_of=AS_OF, rule=rule, half_life=half_life))
-    assert found["q", "i"]["relevance"] == pytest.approx(expected, abs=1e-12)
+    actual = judged(THREE, EventSettings(as_of=AS_OF, rule=rule, half_life=half_life))
+    assert actual["q", "i"]["relevance"] == pytest.approx(expected, abs=1e-12)
 
 
 RULES = [
@@ -82,8 +82,8 @@ RULES = [
 
 @pytest.mark.parametrize(("events", "options", "relevance", "rule"), RULES)
 def test_the_definition_of_rules(events, options, relevance, rule):
-    (found,) = judged(events, EventSettings(**{"grades": GRADES, "as_of": AS_OF, **options})).values()
-    assert (found["relevance"], found["rule"]) == (relevance, rule)
+    (actual,) = judged(events, EventSettings(**{"grades": GRADES, "as_of": AS_OF, **options})).values()
+    assert (actual["relevance"], actual["rule"]) == (relevance, rule)
 
 
 # ----------------------------------------------------------------------------------------- Spark does the same
@@ -116,9 +116,9 @@ LOG = [
 def test_every_pair_is_what_the_definition_says_in_any_order_to_the_bit(spark, settings):
     expected, got = judged(LOG, settings), judge(frame_of(spark, LOG).coalesce(1), settings)
     assert got.keys() == expected.keys()
-    for pair, its in expected.items():
-        close = pytest.approx(its["relevance"], abs=1e-12) if settings.half_life else its["relevance"]
-        assert got[pair] == {**its, "relevance": close}, pair
+    for pair, row in expected.items():
+        close = pytest.approx(row["relevance"], abs=1e-12) if settings.half_life else row["relevance"]
+        assert got[pair] == {**row, "relevance": close}, pair
     shuffled = random.Random(7).sample(LOG, len(LOG))
     assert judge(frame_of(spark, shuffled).repartition(7), settings) == got
 
@@ -133,8 +133,8 @@ def test_a_sum_of_small_values_is_not_rounded_on_the_way(spark):
     """In doubles 1 + 2^-54 is 1, however often it is done."""
     events = [Event("one"), *[Event("tiny")] * 5]
     settings = EventSettings(grades={"one": 1.0, "tiny": 2.0**-54}, rule="sum", cap=2.0)
-    (found,) = judge(frame_of(spark, events), settings).values()
-    assert found["relevance"] == 1 + 2.0**-52  # 1 + 5 * 2^-54 lies nearer to it than to 1
+    (actual,) = judge(frame_of(spark, events), settings).values()
+    assert actual["relevance"] == 1 + 2.0**-52  # 1 + 5 * 2^-54 lies nearer to it than to 1
 
 
 def test_a_window_without_time_zone_is_utc():
@@ -149,11 +149,12 @@ def test_the_time_zone_of_the_session_does_not_matter(spark):
     try:
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         text = spark.createDataFrame(rows, "query_id string, item_id string, event string, ts string")
-        found = judge_events(mark_text_table(text), EventSettings())
+        actual = judge_events(mark_text_table(text), EventSettings())
         plain = text.where("item_id in (0, 2)").withColumn("ts", F.col("ts").cast("timestamp_ntz"))
-        both = [found, judge_events(plain, EventSettings())]
+        both = [actual, judge_events(plain, EventSettings())]
         micros = [
-            {row[0]: row[1] for row in one.selectExpr("item_id", "unix_micros(first_ts)").collect()} for one in both
+            {row[0]: row[1] for row in result.selectExpr("item_id", "unix_micros(first_ts)").collect()}
+            for result in both
         ]
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)

@@ -37,7 +37,7 @@ FIVE_ITEMS = [
 def test_the_agreement_of_five_items(spark):
     """krippendorff 0.9.0 gives .858490566038; nights of other items add up to it."""
     tables = [spark.createDataFrame(rows, SCHEMA) for rows in (FIVE_ITEMS[:6], FIVE_ITEMS[6:])]
-    nights = [count_item_pairs(collect_ratings(one, RatingSettings()), RatingSettings()) for one in tables]
+    nights = [count_item_pairs(collect_ratings(table, RatingSettings()), RatingSettings()) for table in tables]
     whole = rating_agreement(spark.createDataFrame(FIVE_ITEMS, SCHEMA)).collect()
     assert compute_agreement(nights[0].union(nights[1])).collect() == whole
     assert whole[0]["alpha"] == pytest.approx(0.858490566038, abs=1e-12)
@@ -48,15 +48,15 @@ def test_the_agreement_of_five_items(spark):
 
 def test_a_null_is_no_rating_and_minus_one_is_kept(spark):
     rows = [("q", "i", "a", -1.0, 1.0), ("q", "i", "b", None, 1.0), ("q", "j", "a", None, 1.0)]
-    found = {row["item_id"]: row for row in from_ratings(spark.createDataFrame(rows, SCHEMA)).collect()}
-    assert (found["i"]["relevance"], found["i"]["n_ratings"], found["i"]["rule"]) == (-1.0, 1, "mean")
-    assert (found["j"]["relevance"], found["j"]["rule"]) == (None, "no_ratings")
+    actual = {row["item_id"]: row for row in from_ratings(spark.createDataFrame(rows, SCHEMA)).collect()}
+    assert (actual["i"]["relevance"], actual["i"]["n_ratings"], actual["i"]["rule"]) == (-1.0, 1, "mean")
+    assert (actual["j"]["relevance"], actual["j"]["rule"]) == (None, "no_ratings")
 
 
 def test_disputed_items_come_with_their_ratings(spark):
-    found = from_ratings(spark.createDataFrame(FOUR + FIVE_ITEMS, SCHEMA)).where("disputed").collect()
-    assert [row["item_id"] for row in found] == ["i"]
-    assert [tuple(one) for one in found[0]["ratings"]] == [
+    rows = from_ratings(spark.createDataFrame(FOUR + FIVE_ITEMS, SCHEMA)).where("disputed").collect()
+    assert [row["item_id"] for row in rows] == ["i"]
+    assert [tuple(element) for element in rows[0]["ratings"]] == [
         (-1.0, "d", 1.0),
         (1.0, "b", 1.0),
         (2.0, "c", 1.0),
@@ -119,7 +119,7 @@ def test_text_is_read_as_numbers_where_asked_for(spark):
     settings = RatingSettings(on_invalid="reject")
     (row,) = judge_ratings(mark_text_table(frame), settings).collect()
     assert row["relevance"] == 2.0
-    reasons = [one["reason"] for one in check_ratings(mark_text_table(frame), settings).collect()]
+    reasons = [row["reason"] for row in check_ratings(mark_text_table(frame), settings).collect()]
     assert reasons == [None, "relevance_not_a_number"]
     with pytest.raises(InputRefusedError, match="not a number"):
         judge_ratings(frame, settings)

@@ -32,7 +32,7 @@ def ratings_of(items):
 def test_the_worked_example():
     ratings = ratings_of([FOUR])
     assert weighted_mean(ratings) == pytest.approx(1.909090909091, abs=1e-12)
-    assert [one.tolist() for one in weighted_median(ratings)] == [[2.0], [2.0]]
+    assert [element.tolist() for element in weighted_median(ratings)] == [[2.0], [2.0]]
     assert find_majority(ratings)[0].tolist() == [2.0]  # 2 and 3 tie
     assert find_majority(ratings)[1].tolist() == [3.0]
 
@@ -96,7 +96,7 @@ def test_every_item_is_what_loops_over_fractions_find(seed):
             assert np.isnan(np.array([*row[1:6], *row[7:]], dtype=float)).all()
             continue
         flat = [expected["sum"], expected["mean"], *expected["median"], *expected["votes"], *expected["range"]]
-        assert [float(one) for one in row] == flat  # to the bit
+        assert [float(cell) for cell in row] == flat  # to the bit
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [1, 2, 0], [2, 0, 1]])
@@ -110,4 +110,6 @@ def test_a_tie_that_doubles_miss_in_some_orders(order):
 @pytest.mark.parametrize("values", [[], [0.0], [1.0, 0.0, -3.5], [5e-324, 1e18], [0.1, -1e-300]])
 def test_whole_numbers_are_exact(values):
     whole, unit = to_whole_numbers(np.array(values))
-    assert [Fraction(int(one)) * Fraction(2) ** unit for one in whole] == [Fraction(value) for value in values]
+    assert [Fraction(int(element)) * Fraction(2) ** unit for element in whole] == [
+        Fraction(value) for value in values
+    ]

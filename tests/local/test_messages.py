@@ -30,19 +30,19 @@ SENT = as_rows(some_messages())
 
 @pytest.mark.parametrize("limit", [0, 10, 10**6])
 def test_messages_arrive_as_they_were_sent(tmp_path: Path, limit: int):
-    found = send(some_messages, (), str(tmp_path), limit)
-    assert isinstance(found.payloads, str) == (limit < 500)
-    assert as_rows(found.messages()) == SENT
+    actual = send(some_messages, (), str(tmp_path), limit)
+    assert isinstance(actual.payloads, str) == (limit < 500)
+    assert as_rows(actual.messages()) == SENT
 
 
 @pytest.mark.parametrize("limit", [0, 10**6])
 @pytest.mark.parametrize("n_shares", [1, 2, 3, 9])
 def test_each_message_is_in_one_share_with_all_others_of_its_id(tmp_path: Path, limit: int, n_shares: int):
     sent = [send(some_messages, (), str(tmp_path), limit) for _ in range(2)]
-    found = [as_rows(row for one in its for row in one.messages()) for its in shares(sent, n_shares)]
-    assert 0 < len(found) <= n_shares
-    assert sum(found, Counter()) == SENT + SENT
-    ids = [{row[0] for row in share} for share in found]
+    actual = [as_rows(row for element in group for row in element.messages()) for group in shares(sent, n_shares)]
+    assert 0 < len(actual) <= n_shares
+    assert sum(actual, Counter()) == SENT + SENT
+    ids = [{row[0] for row in share} for share in actual]
     assert sum(map(len, ids)) == len(set().union(*ids)) == 4
 
 
@@ -58,9 +58,9 @@ def counted(batches: Iterator[pa.RecordBatch], more: int) -> Iterator[pa.RecordB
 @pytest.mark.parametrize("limit", [0, 10**6])
 def test_rows_come_from_memory_and_from_files(tmp_path: Path, limit: int):
     sent = [send(some_messages, (), str(tmp_path), limit)]
-    found = merge(counted, sent, (10,), str(tmp_path), limit)
-    assert isinstance(found, str) == (limit == 0)
-    batches = rows_in(found)
+    actual = merge(counted, sent, (10,), str(tmp_path), limit)
+    assert isinstance(actual, str) == (limit == 0)
+    batches = rows_in(actual)
     for file in tmp_path.iterdir():
         file.unlink()  # rows that were mapped into memory stay
     assert [row["n"] for batch in batches for row in batch.to_pylist()] == [11] * 5
@@ -74,5 +74,5 @@ def test_large_ids_divide_evenly(tmp_path: Path):
     """By bytes: one share of much and one of little would leave a process idle."""
     ids = np.arange(1000)
     sent = [send(lambda: iter([make_message(ids, 0, [b"x" * 100] * 1000)]), (), str(tmp_path))]
-    sizes = [sum(int(one.sizes.sum()) for one in its) for its in shares(sent, 4)]
+    sizes = [sum(int(element.sizes.sum()) for element in group) for group in shares(sent, 4)]
     assert sizes == [25_000] * 4

@@ -62,9 +62,9 @@ def test_results_come_in_the_order_of_jobs():
 @pytest.mark.slow
 def test_more_than_one_process_works():
     with Pool(2) as pool:
-        found = set(pool.run([(wait_and_tell_process, (3.0,)), (wait_and_tell_process, (3.0,))]))
-        assert os.getpid() in found
-        assert len(found) == 2
+        actual = set(pool.run([(wait_and_tell_process, (3.0,)), (wait_and_tell_process, (3.0,))]))
+        assert os.getpid() in actual
+        assert len(actual) == 2
     with Pool(1) as pool:
         assert set(pool.run([(process_of, (1,)), (process_of, (2,))])) == {os.getpid()}
 
@@ -105,7 +105,7 @@ def test_a_killed_worker_is_named_in_one_line():
 def test_nothing_is_left_behind():
     with Pool(2) as pool:
         list(pool.run([(process_of, (1,)), (process_of, (2,))]))
-        workers, folder = [one.pid for one in pool._workers], Path(pool.folder)
+        workers, folder = [worker.pid for worker in pool._workers], Path(pool.folder)
         assert folder.is_dir()
     assert not folder.exists()
     assert not any(map(is_alive, workers))
@@ -142,9 +142,9 @@ def test_workers_of_a_killed_process_end_and_remove_its_folder(tmp_path: Path):
     parent.wait()
     parent.stdout.close()
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and (any(is_alive(int(one)) for one in workers) or Path(folder).exists()):
+    while time.monotonic() < deadline and (any(is_alive(int(worker)) for worker in workers) or Path(folder).exists()):
         time.sleep(0.1)
-    assert not any(is_alive(int(one)) for one in workers)
+    assert not any(is_alive(int(worker)) for worker in workers)
     assert not Path(folder).exists()
 
 
@@ -173,7 +173,7 @@ def test_what_killed_processes_have_left_is_removed_by_the_next(tmp_path: Path, 
         )
         for _ in range(2)
     ]
-    folders = [Path(str(one.stdout and one.stdout.readline()).strip()) for one in processes]
+    folders = [Path(str(process.stdout and process.stdout.readline()).strip()) for process in processes]
     processes[0].kill()
     processes[0].wait()
     assert [folder.is_dir() for folder in folders] == [True, True]
@@ -183,8 +183,8 @@ def test_what_killed_processes_have_left_is_removed_by_the_next(tmp_path: Path, 
         assert sorted(tmp_path.iterdir()) == sorted([folders[1], Path(pool.folder)])
     processes[1].communicate("\n")
     assert list(tmp_path.iterdir()) == []  # it has ended without a `with` block
-    for one in processes:
-        one.communicate()
+    for element in processes:
+        element.communicate()
 
 
 def test_results_that_cannot_be_read_are_an_error_and_no_wait():

@@ -22,8 +22,8 @@ lists = st.lists(st.lists(numbers, max_size=6), max_size=6)
 
 
 def ragged(values: list[list[float]]) -> tuple[np.ndarray, np.ndarray]:
-    flat = np.array([value for one in values for value in one], dtype=np.float64)
-    return flat, to_offsets(np.array([len(one) for one in values], dtype=np.int64))
+    flat = np.array([value for element in values for value in element], dtype=np.float64)
+    return flat, to_offsets(np.array([len(value) for value in values], dtype=np.int64))
 
 
 def plain_sum(values: list[float]) -> float:
@@ -48,7 +48,7 @@ def test_a_query_sums_its_own_rows_in_order(values):
     """Bit for bit what adding one after the other gives; no neighbour has a part in it."""
     got = segment_sum(*ragged(values))
     assert got.dtype == np.float64
-    assert got.tolist() == [plain_sum(one) for one in values]
+    assert got.tolist() == [plain_sum(value) for value in values]
 
 
 def test_empty_queries_sum_to_zero_wherever_they_are():
@@ -211,7 +211,7 @@ def test_dcg_equals_the_definition(values, k):
 @given(lists, st.integers(1, 8))
 def test_a_query_scores_the_same_alone_and_among_others(values, k):
     together = dcg(*ragged(values), LOG2, k=k)
-    assert together.tolist() == [dcg(*ragged([one]), LOG2, k=k)[0] for one in values]
+    assert together.tolist() == [dcg(*ragged([value]), LOG2, k=k)[0] for value in values]
 
 
 def test_an_empty_query_between_two_others_scores_zero():
@@ -236,7 +236,9 @@ def test_ranks_beyond_the_cutoff_need_no_discount():
 def test_sorting_within_queries(values):
     flat, offsets = ragged(values)
     before = flat.tolist()
-    assert sort_within_queries(flat, offsets).tolist() == [value for one in values for value in sorted(one)[::-1]]
+    assert sort_within_queries(flat, offsets).tolist() == [
+        value for element in values for value in sorted(element)[::-1]
+    ]
     assert flat.tolist() == before
 
 

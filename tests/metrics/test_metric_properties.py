@@ -31,21 +31,21 @@ def random_query(draw: random.Random, *, largest_group: int):
 
 
 def judged_items(groups, missing):
-    return [one for group in groups for one in group if one is not None] + list(missing)
+    return [row for group in groups for row in group if row is not None] + list(missing)
 
 
 def defined(name: str, groups, missing, k: int) -> float:
     metric = parse_metric(name)[0]
-    options = {one: getattr(metric, one) for one in metric.__dataclass_fields__ if one in name}
+    options = {field: getattr(metric, field) for field in metric.__dataclass_fields__ if field in name}
     definition = partial(DEFINITIONS[metric.name], judged=judged_items(groups, missing), k=k, **options)
     return over_all_orders(definition, groups)
 
 
 def test_every_metric_of_relevances_is_among_the_variants():
     """Those that read items have definitions of their own (`tests/evaluation/test_item_metrics.py`)."""
-    elsewhere = {one.name for one in (*GAINS, *TIE_BOUNDS)}
+    elsewhere = {field.name for field in (*GAINS, *TIE_BOUNDS)}
     metrics = [parse_metric(name)[0] for name, kind in all_metrics().items() if issubclass(kind, Metric)]
-    expected = {one.name for one in metrics if not one.needs} - elsewhere
+    expected = {metric.name for metric in metrics if not metric.needs} - elsewhere
     assert {parse_metric(name)[0].name for name in VARIANTS} == expected == set(DEFINITIONS)
 
 
@@ -58,16 +58,16 @@ def test_by_its_definition_over_every_order_of_tied_items(name, k):
     lists = lists_of(
         [groups for groups, _ in queries], [metric], unretrieved=[missing for _, missing in queries], max_k=cutoff
     )
-    found = metric.values(lists, cutoff)
+    actual = metric.values(lists, cutoff)
     wanted = [defined(name, groups, missing, k) for groups, missing in queries]
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_query_has_the_same_bits_alone_and_in_a_batch_and_at_any_largest_cutoff(name):
     draw, metric = random.Random(name), parse_metric(name)[0]
     queries = [random_query(draw, largest_group=1 if at % 2 or metric.needs_order else 4) for at in range(80)]
-    queries = [([[1.5 if one == 1 else one for one in group] for group in groups], more) for groups, more in queries]
+    queries = [([[1.5 if row == 1 else row for row in group] for group in groups], more) for groups, more in queries]
     k = 4 if metric.takes_cutoff else None
     together = metric.values(
         lists_of([one for one, _ in queries], [metric], unretrieved=[more for _, more in queries], max_k=k), k
@@ -83,11 +83,11 @@ def test_the_best_order_is_the_maximum_and_all_values_lie_between_0_and_1(name):
     draw, metric = random.Random(name), parse_metric(name)[0]
     for _ in range(60):
         items = [draw.choice((None, 0, 1, 2, 3)) for _ in range(draw.randint(1, 8))]
-        best = sorted(items, key=lambda one: -1 if one is None else one, reverse=True)
+        best = sorted(items, key=lambda element: -1 if element is None else element, reverse=True)
         k = draw.randint(1, 9) if metric.takes_cutoff else None
-        lists = lists_of([[[one] for one in items], [[one] for one in best]], [metric], max_k=k)
-        found = metric.values(lists, k)
-        assert 0 <= found[0] <= found[1] + 1e-15 <= 1 + 2e-15
+        lists = lists_of([[[item] for item in items], [[element] for element in best]], [metric], max_k=k)
+        actual = metric.values(lists, k)
+        assert 0 <= actual[0] <= actual[1] + 1e-15 <= 1 + 2e-15
 
 
 @pytest.mark.parametrize("name", sorted(DEFINITIONS.keys() - {"rbp_residual", "judged"}))
@@ -103,8 +103,8 @@ def test_large_groups_of_tied_items_stay_exact():
     group = [1] * 3 + [0] * 1997
     metric = parse_metric("success")[0]
     missed = 1997 * 1996 * 1995 * 1994 * 1993 / (2000 * 1999 * 1998 * 1997 * 1996)
-    found = metric.values(lists_of([[group]], [metric], max_k=5), 5)[0]
-    assert found == pytest.approx(1 - missed, abs=1e-15)
+    actual = metric.values(lists_of([[group]], [metric], max_k=5), 5)[0]
+    assert actual == pytest.approx(1 - missed, abs=1e-15)
 
 
 @pytest.mark.parametrize("name", ["err(max_grade=2)", "rbp(max_grade=2)"])
@@ -134,8 +134,8 @@ def test_a_name_is_printed_as_it_is_read(name):
     ],
 )  # fmt: skip
 def test_names_of_ir_measures_are_understood(given, metric, k):
-    found, cutoff = parse_metric(given)
-    assert (str(found), cutoff) == (metric, k)
+    actual, cutoff = parse_metric(given)
+    assert (str(actual), cutoff) == (metric, k)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_names_that_are_refused(given, message):
 def test_different_metrics_have_different_columns(levels):
     """Settings rely on it: the columns of a per-query table are named after metrics."""
     plain = [metric().column for metric in all_metrics().values()]
-    assert len({*plain, *(parse_metric(f"p(rel={one!r})")[0].column for one in levels if one != 1)}) == (
-        len(plain) + sum(one != 1 for one in levels)
+    assert len({*plain, *(parse_metric(f"p(rel={level!r})")[0].column for level in levels if level != 1)}) == (
+        len(plain) + sum(level != 1 for level in levels)
     )
 
 
@@ -186,8 +186,8 @@ def test_a_relevance_beyond_the_cutoff_is_not_refused():
 def test_a_constant_scorer_on_a_long_list_is_not_averaged_item_by_order():
     """600 tied items, one of them relevant: it stands on each rank equally often."""
     metric = parse_metric("err(max_grade=1)")[0]
-    found = metric.values(lists_of([[[1] + [0] * 599]], [metric]), None)[0]
-    assert found == pytest.approx(sum(0.5 / (rank + 1) for rank in range(600)) / 600, abs=1e-15)
+    actual = metric.values(lists_of([[[1] + [0] * 599]], [metric]), None)[0]
+    assert actual == pytest.approx(sum(0.5 / (rank + 1) for rank in range(600)) / 600, abs=1e-15)
 
 
 def test_a_given_rank_far_down_costs_no_table_of_all_ranks():

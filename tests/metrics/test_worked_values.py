@@ -85,8 +85,8 @@ def test_binary_codes_whose_distances_tie(metric, expected):
 def test_the_rankings_of_spark_ranking_metrics_suite(metric, expected):
     lists = [[1, 6, 2, 7, 8, 3, 9, 10, 4, 5], [4, 1, 5, 6, 2, 7, 3, 8, 9, 10], [1, 2, 3, 4, 5]]
     labels = [[1, 2, 3, 4, 5], [1, 2, 3], []]
-    found = [
+    actual = [
         value(metric, [[1 if item in truth else None] for item in items])
         for items, truth in zip(lists, labels, strict=True)
     ]
-    assert sum(found) / 3 == pytest.approx(expected, abs=1e-12)
+    assert sum(actual) / 3 == pytest.approx(expected, abs=1e-12)

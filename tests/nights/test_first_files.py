@@ -129,6 +129,6 @@ def test_names_are_compared_in_one_spelling(name, expected):
 def test_the_most_usual_name_is_chosen():
     info = TableInfo(schema=pa.schema([(name, pa.float64()) for name in ("qid", "query_id", "item", "rank", "score")]
                                       + [("grade", pa.int64()), ("rating", pa.int64())]))  # fmt: skip
-    chosen = {one.option: one.column for one in choose_columns(info, None)}
+    chosen = {field.option: field.column for field in choose_columns(info, None)}
     assert chosen == {"query": "query_id", "item": "item", "score": "score", "relevance": "grade"}
     assert choose_segments(info, []) == []

@@ -101,6 +101,6 @@ def test_what_a_night_that_is_run_again_makes_old(spark, folder):
 def test_columns_are_refused_before_anything_runs(spark, folder):
     """The per-query table has no column `q`; what does not read the flags is run."""
     write_file(absolute(FILE + MORE.replace('"flag-changes"', '"flag-changes"\nquery-col = "q"'), folder))
-    found = {one.step: one.status for one in ndcg_spark.nightly("night.toml", night=NIGHT)}
-    assert found["flag-changes"] == "refused"
-    assert (found["mean-ndcg"], found["roll-up"], found["report"]) == ("succeeded", "succeeded", "not_run")
+    actual = {element.step: element.status for element in ndcg_spark.nightly("night.toml", night=NIGHT)}
+    assert actual["flag-changes"] == "refused"
+    assert (actual["mean-ndcg"], actual["roll-up"], actual["report"]) == ("succeeded", "succeeded", "not_run")

@@ -60,8 +60,8 @@ def test_the_tables_are_those_of_the_commands_one_by_one(folder):
     for name, rows in of_night.items():
         changed = {"input", "baseline_input"}  # which names the table
         assert [
-            {key: its for key, its in (row | OF_THE_MOMENT).items() if key not in changed} for row in alone[name]
-        ] == [{key: its for key, its in row.items() if key not in changed} for row in rows]
+            {key: group for key, group in (row | OF_THE_MOMENT).items() if key not in changed} for row in alone[name]
+        ] == [{key: group for key, group in row.items() if key not in changed} for row in rows]
 
 
 def test_nights_of_a_backfill_are_those_one_by_one_and_a_refused_one_stops_no_other(folder):
@@ -198,7 +198,9 @@ def test_a_refused_step_stops_those_that_need_it_and_no_others(folder):
     ended = nightly()
     assert ended.code == 2
     assert statuses(ended) == {"mean-ndcg": "refused", "compare-runs": "not run", "other": "succeeded"}
-    assert len(ended.complaints) == len([one for one in ended.complaints if "2026-01-24" in one or "run " in one])
+    assert len(ended.complaints) == len(
+        [complaint for complaint in ended.complaints if "2026-01-24" in complaint or "run " in complaint]
+    )
     assert ("nightly", "refused", 2) in logged(folder)
     assert not (folder / "comparisons").exists()
 
@@ -214,7 +216,7 @@ def test_columns_of_tables_that_are_not_there_yet_are_refused_before_anything_ru
     write_file(FILE.replace('baseline = "bm25"', changed))
     ended = nightly()
     assert statuses(ended) == {"mean-ndcg": "succeeded", "compare-runs": "refused"}
-    (line,) = [one for one in ended.complaints if "refused" not in one and told in one]
+    (line,) = [complaint for complaint in ended.complaints if "refused" not in complaint and told in complaint]
     assert ended.err.index(line) < ended.err.index("ranking and scoring")
 
 
@@ -235,7 +237,7 @@ def test_columns_of_tables_that_are_not_there_yet_are_refused_before_anything_ru
         ({'output = "./comparisons"': 'output = "./queries"'}, "'./queries'; give each its own place"),
         ({"flips = 0": "flips = 0\nseed = 7"}, "--seed has no effect"),
     ],
-    ids=lambda one: str(one)[:40],
+    ids=lambda element: str(element)[:40],
 )
 def test_a_file_is_refused_before_anything_runs(folder, changed, told):
     text = FILE
@@ -344,7 +346,7 @@ def test_the_data_set_of_a_night_is_that_of_its_first_step(folder):
     write_file(FILE.replace('dataset = "shop"\n', ""))
     night = read_night("night.toml", NIGHT)
     assert night.dataset == "rankings"
-    assert [one.request.dataset for one in night.steps] == ["rankings", "rankings"]
+    assert [step.request.dataset for step in night.steps] == ["rankings", "rankings"]
     assert read_night("night.toml", NIGHT, dataset="x").dataset == "x"
 
 
@@ -360,8 +362,8 @@ def test_an_option_of_a_step_is_as_on_a_command_line(folder):
 def test_the_run_log_has_the_file(folder):
     assert nightly().code == 0
     (row,) = [row for row in stored_rows(folder / "log") if row["command"] == "nightly"]
-    assert [one["command"] for one in json.loads(row["config"])["step"]] == ["mean-ndcg", "compare-runs"]
-    assert [one["step"] for one in json.loads(row["steps"])] == ["mean-ndcg: succeeded", "compare-runs: succeeded"]
+    assert [load["command"] for load in json.loads(row["config"])["step"]] == ["mean-ndcg", "compare-runs"]
+    assert [load["step"] for load in json.loads(row["steps"])] == ["mean-ndcg: succeeded", "compare-runs: succeeded"]
 
 
 # -------------------------------------------------------------------------------------------------- killed nights
@@ -398,7 +400,7 @@ def tables(folder: Path) -> dict[str, list[str]]:
     """Rows of each table, but for the moment in which they were computed."""
     names = ("metrics", "queries", "comparisons")
     rows = {name: [row | OF_THE_MOMENT for row in stored_rows(folder / name)] for name in names}
-    return {name: sorted(map(repr, its)) for name, its in rows.items()}
+    return {name: sorted(map(repr, group)) for name, group in rows.items()}
 
 
 @pytest.mark.slow

@@ -33,8 +33,8 @@ def example() -> ModuleType:
 
 
 def run_alerts(spark: SparkSession, **options: int) -> dict[str, list[dict[str, Any]]]:
-    found = example().run_alerts(spark, NIGHT, TABLES, **options)
-    return {name: [row.asDict() for row in rows] for name, rows in found.items()}
+    actual = example().run_alerts(spark, NIGHT, TABLES, **options)
+    return {name: [row.asDict() for row in rows] for name, rows in actual.items()}
 
 
 def table(spark: SparkSession, rows: list[dict[str, Any]], schema: T.StructType, view: str) -> None:
@@ -134,13 +134,13 @@ def alarms(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(("name", "cases"), [("run", METRIC_CASES), ("command", RUN_CASES)])
 def test_alarms(alarms: dict[str, list[dict[str, Any]]], name: str, cases: dict[str, Any]) -> None:
-    found: dict[str, dict[str, tuple[str, ...]]] = {case: {} for case in cases}
+    actual: dict[str, dict[str, tuple[str, ...]]] = {case: {} for case in cases}
     for alert, rows in alarms.items():
         for row in rows:
             if row["dataset"] in cases:
-                of_case = found[row["dataset"]]
+                of_case = actual[row["dataset"]]
                 of_case[alert] = (*of_case.get(alert, ()), row[name])
-    assert found == {case: expected for case, (_, expected) in cases.items()}
+    assert actual == {case: expected for case, (_, expected) in cases.items()}
 
 
 def test_a_job_that_has_not_ended_when_all_are_over_was_killed(
@@ -171,8 +171,8 @@ def test_the_folder_can_be_given(spark: SparkSession, tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "run_alerts"}
     exec(compile((EXAMPLES / "run_alerts.py").read_text(encoding="utf-8"), "run_alerts.py", "exec"), names)
     (tmp_path / "one.sql").write_text("SELECT :night AS night", encoding="utf-8")
-    found = names["run_alerts"](spark, NIGHT, folder=tmp_path)
-    assert {name: [row.night for row in rows] for name, rows in found.items()} == {"one": [NIGHT]}
+    actual = names["run_alerts"](spark, NIGHT, folder=tmp_path)
+    assert {name: [row.night for row in rows] for name, rows in actual.items()} == {"one": [NIGHT]}
 
 
 def test_there_are_alerts() -> None:

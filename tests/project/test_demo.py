@@ -24,19 +24,19 @@ def docs() -> list[search.Docstring]:
 
 def test_the_library_has_enough_documentation(docs: list[search.Docstring]) -> None:
     assert len(docs) > 800
-    assert len({one.name for one in docs}) > 0.95 * len(docs)  # what is defined twice, by platform, has one name
-    found = {one.name: one for one in docs}["textwrap.dedent"]
-    assert (found.module, found.scope) == ("textwrap", "textwrap")
-    assert found.first == "Remove any common leading whitespace from every line in `text`."
+    assert len({page.name for page in docs}) > 0.95 * len(docs)  # what is defined twice, by platform, has one name
+    actual = {page.name: page for page in docs}["textwrap.dedent"]
+    assert (actual.module, actual.scope) == ("textwrap", "textwrap")
+    assert actual.first == "Remove any common leading whitespace from every line in `text`."
 
 
 def test_grades_come_from_where_a_passage_stands(docs: list[search.Docstring]) -> None:
-    of_module = [one for one in docs if one.module == "collections"]
+    of_module = [page for page in docs if page.module == "collections"]
     graded = search.judge_passages(of_module, np.array([0])).to_pylist()
     query = of_module[0]
     assert {row["answers"] for row in graded} == {"4-20"}
     assert [row["relevance"] for row in graded if row["item_id"] == query.name] == [3]
-    scopes = {one.name: one.scope for one in of_module}
+    scopes = {field.name: field.scope for field in of_module}
     for row in graded:
         if row["item_id"] != query.name:
             assert row["relevance"] == (2 if scopes[row["item_id"]] == query.scope else 1)
@@ -44,7 +44,7 @@ def test_grades_come_from_where_a_passage_stands(docs: list[search.Docstring]) -
 
 def test_each_ranker_lists_as_many_passages_for_each_query(docs: list[search.Docstring]) -> None:
     few, queries = docs[:300], np.arange(0, 300, 50)
-    score = search.score_passages([one.rest for one in few], [few[at].first for at in queries.tolist()])
+    score = search.score_passages([element.rest for element in few], [few[at].first for at in queries.tolist()])
     table = search.run_table(few, queries, score)
     assert set(table["ranker"].to_pylist()) == {"words", "mixed"}
     assert table.num_rows == 2 * len(queries) * search.N_LISTED
@@ -75,11 +75,11 @@ run_commands({nights!r} + [["--version"], ["no-such-command"]], refusals=True, m
     assert len(whole.splitlines()) > 5
     title, first, *_ = whole.splitlines()
     more = f"... and {len(whole.splitlines()) - 2} more lines"
-    assert [one.splitlines() for one in shown[:2]] == [
+    assert [row.splitlines() for row in shown[:2]] == [
         [title, first, more, "... and so on, night by night"],
         [title, first, more],
     ]
-    assert [one.splitlines()[0] for one in shown[2:]] == ["ndcg-spark --version", "ndcg-spark no-such-command"]
+    assert [row.splitlines()[0] for row in shown[2:]] == ["ndcg-spark --version", "ndcg-spark no-such-command"]
     assert shown[3].splitlines()[-1] == "(exit code 2)"
 
 

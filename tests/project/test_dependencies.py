@@ -31,10 +31,10 @@ def test_licences(expression, allowed):
 
 
 def test_what_is_installed_is_allowed():
-    found = checks.collect_installed()
-    assert {"numpy", "pandas", "pyarrow", "click", "rich", "pyspark", "py4j"} <= set(found)
-    assert "pytest" not in found
-    assert checks.check_licences(found) == []
+    actual = checks.collect_installed()
+    assert {"numpy", "pandas", "pyarrow", "click", "rich", "pyspark", "py4j"} <= set(actual)
+    assert "pytest" not in actual
+    assert checks.check_licences(actual) == []
 
 
 def test_a_forbidden_licence_is_named():
@@ -46,9 +46,11 @@ def test_a_forbidden_licence_is_named():
 
 @pytest.mark.parametrize(("version", "n"), [("14.0.0", 1), ("14.0.1", 0), ("3.0.0rc1", 1)])
 def test_versions_of_the_list_are_named_without_network(version, n):
-    found = checks.check_known({"pyarrow": SimpleNamespace(version=version), "numpy": SimpleNamespace(version="1.0")})
-    assert len(found) == n
-    assert all("CVE-2023-47248" in line for line in found)
+    actual = checks.check_known(
+        {"pyarrow": SimpleNamespace(version=version), "numpy": SimpleNamespace(version="1.0")}
+    )
+    assert len(actual) == n
+    assert all("CVE-2023-47248" in line for line in actual)
 
 
 def test_without_network_vulnerabilities_are_left_out(monkeypatch):

@@ -36,7 +36,9 @@ PLACES = re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", (DOCS / "architecture.md").
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(PLACES)))
 def test_the_architecture_names_what_is_there(file, name):
-    path = next((one for one in (PACKAGE / file, DOCS.parent / file, *PACKAGE.rglob(file)) if one.exists()), None)
+    path = next(
+        (element for element in (PACKAGE / file, DOCS.parent / file, *PACKAGE.rglob(file)) if element.exists()), None
+    )
     assert path is not None, file
     if name:
         kinds = r"(def|class) |^" if "." not in name else r"def "
@@ -53,15 +55,15 @@ TELLING = [
 
 def in_braces(word):
     """Words that a shell makes of one: `a_{b,c}` is `a_b` and `a_c`."""
-    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", word)
-    return [f"{found[1]}{one}{found[3]}" for one in found[2].split(",")] if found else [word]
+    match = re.fullmatch(r"(.*)\{(.*)\}(.*)", word)
+    return [f"{match[1]}{part}{match[3]}" for part in match[2].split(",")] if match else [word]
 
 
 @pytest.mark.parametrize("path", TELLING, ids=lambda path: path.name)
 def test_tests_that_a_file_names_are_there(path):
     words = re.findall(r"\btests/[\w/{},.*-]+", path.read_text(encoding="utf-8"))
-    named = {one.rstrip(".") for word in words for one in in_braces(word)}
-    assert sorted(one for one in named if not any(DOCS.parent.glob(f"{one.rstrip('*/')}*"))) == []
+    named = {brace.rstrip(".") for word in words for brace in in_braces(word)}
+    assert sorted(name for name in named if not any(DOCS.parent.glob(f"{name.rstrip('*/')}*"))) == []
 
 
 REASONS = {
@@ -78,7 +80,9 @@ REASONS = {
 def test_every_reason_of_a_bad_row_is_documented(page):
     places, pattern = REASONS[page]
     code = "\n".join(path.read_text(encoding="utf-8") for place in places for path in PACKAGE.glob(place))
-    reasons = {name for found in re.findall(pattern, code) for name in ([found] if isinstance(found, str) else found)}
+    reasons = {
+        name for actual in re.findall(pattern, code) for name in ([actual] if isinstance(actual, str) else actual)
+    }
     documented = set(re.findall(r"`(\w+)`", (DOCS / f"{page}.md").read_text(encoding="utf-8")))
     assert len(reasons - {""}) >= 5
     assert sorted(reasons - {""} - documented) == []

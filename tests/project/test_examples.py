@@ -72,15 +72,15 @@ def parsed(words: list[str]) -> dict[str, Any]:
 
 def filled(words: list[str]) -> list[str]:
     """Words in which schedulers have filled in the night, and folders are those of this checkout."""
-    found = []
+    actual = []
     for word in words:
         for template in ("{{ ds }}", "{{job.parameters.run_date}}"):
             word = word.replace(template, NIGHT)
         for folder in ("${workspace.file_path}", "/opt/ndcg-spark"):
             word = word.replace(f"{folder}/{CONFIG.name}", str(CONFIG))
         assert not re.search(r"\{\{|\$\{", word), word
-        found.append(str(CONFIG) if word == CONFIG.name else word)
-    return found
+        actual.append(str(CONFIG) if word == CONFIG.name else word)
+    return actual
 
 
 def assert_runs_the_night(options: dict[str, Any]) -> Night:
@@ -137,10 +137,12 @@ def options_of_spark_submit() -> dict[str, bool]:
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     asked = subprocess.run([submit, "--help"], capture_output=True, text=True, timeout=120)
     usage = asked.stdout + asked.stderr
-    found = {flag: bool(value) for flag, value in re.findall(r"^\s+(--[a-z-]+)(?:, -\w)?,?( [A-Z]\S*)?", usage, re.M)}
-    if not found:
+    actual = {
+        flag: bool(value) for flag, value in re.findall(r"^\s+(--[a-z-]+)(?:, -\w)?,?( [A-Z]\S*)?", usage, re.M)
+    }
+    if not actual:
         pytest.skip(f"spark-submit --help lists no options here: {usage[:200]}")
-    return found
+    return actual
 
 
 def run_script(
@@ -172,13 +174,13 @@ def submitted(script: str, folder: Path, *arguments: str) -> list[str]:
 
 def split(words: list[str], options: dict[str, bool]) -> tuple[dict[str, list[str]], str, list[str]]:
     """Options of spark-submit, the program, and its arguments, as spark-submit itself tells them apart."""
-    found: dict[str, list[str]] = {}
+    actual: dict[str, list[str]] = {}
     rest = iter(words)
     for word in rest:
         if not word.startswith("-"):
-            return found, word, list(rest)
+            return actual, word, list(rest)
         assert word in options, f"spark-submit has no option {word}"
-        found.setdefault(word, []).append(next(rest) if options[word] else "")
+        actual.setdefault(word, []).append(next(rest) if options[word] else "")
     raise AssertionError("there is no program to run")
 
 
@@ -198,9 +200,9 @@ def test_spark_submit(
     assert options_of_spark_submit["--master"]
     assert not options_of_spark_submit["--verbose"]
     words = submitted(script, tmp_path, NIGHT, "--resume")
-    options, found, arguments = split(words, options_of_spark_submit)
-    assert (options["--master"], found) == ([master], program)
-    settings = dict(one.split("=", 1) for one in options["--conf"])
+    options, actual, arguments = split(words, options_of_spark_submit)
+    assert (options["--master"], actual) == ([master], program)
+    settings = dict(option.split("=", 1) for option in options["--conf"])
     assert sorted(set(settings) - SETTINGS) == []  # Spark ignores names that it does not know
     assert settings["spark.sql.catalogImplementation"] == "hive"
     assert settings.get("spark.yarn.maxAppAttempts") == ("1" if master == "yarn" else None)
@@ -254,7 +256,7 @@ def calls(tree: ast.AST, name: str) -> Iterator[dict[str, ast.expr]]:
     """Keyword arguments of every call of a function."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
-            yield {str(one.arg): one.value for one in node.keywords}
+            yield {str(keyword.arg): keyword.value for keyword in node.keywords}
 
 
 def literal(node: ast.expr, names: dict[str, Any]) -> Any:
@@ -269,9 +271,9 @@ def dag() -> ast.Module:
 
 def constants(tree: ast.Module) -> dict[str, Any]:
     return {
-        one.targets[0].id: ast.literal_eval(one.value)
-        for one in tree.body
-        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name)
+        element.targets[0].id: ast.literal_eval(element.value)
+        for element in tree.body
+        if isinstance(element, ast.Assign) and isinstance(element.targets[0], ast.Name)
     }
 
 
@@ -314,9 +316,9 @@ def test_a_night_of_airflow_is_a_data_interval_in_every_version(dag: ast.Module)
     schedule = arguments["schedule"]
     assert isinstance(schedule, ast.Call)
     assert ast.unparse(schedule.func) == "CronDataIntervalTimetable"
-    (cron,) = (ast.literal_eval(one) for one in schedule.args)
+    (cron,) = (ast.literal_eval(arg) for arg in schedule.args)
     assert len(cron.split()) == 5
-    assert {one.arg: ast.literal_eval(one.value) for one in schedule.keywords} == {"timezone": "UTC"}
+    assert {keyword.arg: ast.literal_eval(keyword.value) for keyword in schedule.keywords} == {"timezone": "UTC"}
 
 
 # --- Databricks
@@ -336,9 +338,9 @@ def databricks_job(bundle: dict[str, Any]) -> dict[str, Any]:
 def test_databricks(bundle: dict[str, Any], databricks_job: dict[str, Any]) -> None:
     """A failed night fails the job: it is its only task."""
     assert {"bundle", "resources", "targets"} <= set(bundle)
-    assert [one["name"] for one in databricks_job["parameters"]] == ["run_date"]
+    assert [row["name"] for row in databricks_job["parameters"]] == ["run_date"]
     (task,) = databricks_job["tasks"]
-    assert task["environment_key"] in {one["environment_key"] for one in databricks_job["environments"]}
+    assert task["environment_key"] in {row["environment_key"] for row in databricks_job["environments"]}
     scripts = (EXAMPLES.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     wheel = task["python_wheel_task"]
     assert f'name = "{wheel["package_name"]}"' in scripts
@@ -386,7 +388,7 @@ RETRIEVER_NOTEBOOK = EXAMPLES / "retriever_notebook.py"
 def cells(notebook: Path = NOTEBOOK) -> list[str]:
     first, rest = notebook.read_text(encoding="utf-8").split("\n", 1)
     assert first == "# Databricks notebook source"
-    return [one.strip("\n") for one in re.split(r"^# COMMAND -{10}$", rest, flags=re.M)]
+    return [part.strip("\n") for part in re.split(r"^# COMMAND -{10}$", rest, flags=re.M)]
 
 
 @pytest.mark.parametrize("notebook", [NOTEBOOK, FIRST_NOTEBOOK, RETRIEVER_NOTEBOOK], ids=lambda path: path.stem)
@@ -527,8 +529,8 @@ def stored(spark: Any) -> Iterator[Any]:
         for night, dataset, config, rankings in nights
     ]
     merged = tables[0]
-    for one in tables[1:]:
-        merged = merged.unionByName(one)
+    for table in tables[1:]:
+        merged = merged.unionByName(table)
     spark.createDataFrame(merged.collect(), merged.schema).createOrReplaceTempView(VIEW)
     yield VIEW
     spark.catalog.dropTempView(VIEW)

@@ -164,9 +164,9 @@ def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
 @pytest.mark.slow
 def test_resumed_nights_are_those_unbroken(tmp_path):
     """With this seed both are killed before a step of writing: in the last step, and in the first one."""
-    found = nights.resume_nights(tmp_path, 2, "d")
-    assert found.complaints == []
-    assert found.counts.items() >= {"nights": 2, "killed": 2, "resumed": 2}.items()
+    actual = nights.resume_nights(tmp_path, 2, "d")
+    assert actual.complaints == []
+    assert actual.counts.items() >= {"nights": 2, "killed": 2, "resumed": 2}.items()
 
 
 def test_nights_of_two_engines_in_turns_are_those_of_one(spark, tmp_path):

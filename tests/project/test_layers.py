@@ -203,5 +203,5 @@ GOOD = {
 @pytest.mark.parametrize(("findings", "samples"), [(1, BAD), (0, GOOD)], ids=["bad", "good"])
 def test_rules_object_to_bad_code_alone(findings, samples):
     for rule, sources in samples.items():
-        for one in sources:
-            assert (rule.__name__, one, len(rule(Source(*one)))) == (rule.__name__, one, findings)
+        for source in sources:
+            assert (rule.__name__, source, len(rule(Source(*source)))) == (rule.__name__, source, findings)

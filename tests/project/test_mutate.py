@@ -102,18 +102,18 @@ def test_guards_keep_their_names_when_code_moves():
     moved = "import math\n\n\n" + RULES.replace('"""Rules of a shop."""', "")
     for source in (RULES, moved):
         _, mutants = sites.insert_switches(source, package, "shop")
-        assert {one.key for one in mutants} == FOUND
+        assert {mutant.key for mutant in mutants} == FOUND
 
 
 def test_a_better_text_makes_no_other_function():
-    package, found = sites.Package.of([RULES], ERRORS), []
+    package, actual = sites.Package.of([RULES], ERRORS), []
     code = "def sell(price):\n{text}    if price < 0:\n        raise {error}\n    return {price}\n"
     for text, price in (("", "price"), ('    """Sell."""\n', "price"), ('    """Sell it."""\n', "2 * price")):
         source = code.format(text=text, price=price, error="RefusedError('no')")
         _, mutants = sites.insert_switches(source, package, "shop")
-        found.append({one.source for one in mutants})
-    assert found[0] == found[1] != found[2]
-    assert all(found)
+        actual.append({mutant.source for mutant in mutants})
+    assert actual[0] == actual[1] != actual[2]
+    assert all(actual)
 
 
 def test_a_guard_that_comes_twice_has_two_names():
@@ -121,7 +121,7 @@ def test_a_guard_that_comes_twice_has_two_names():
     again = RULES.replace("    check_price(price)\n", "    check_price(price)\n    check_price(price)\n")
     _, mutants = sites.insert_switches(again, package, "shop")
     assert {"sell: dropped: check_price(price)", "sell (2): dropped: check_price(price)"} < {
-        one.key for one in sites.number_mutants(mutants).values()
+        mutant.key for mutant in sites.number_mutants(mutants).values()
     }
 
 
@@ -173,7 +173,7 @@ def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
         broken.hunt(broken.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
     finally:
         runner.end()
-    assert [one["verdict"] for one in kept.mutants.values()] == ["timeout"]
+    assert [row["verdict"] for row in kept.mutants.values()] == ["timeout"]
 
 
 @pytest.mark.slow
@@ -193,7 +193,7 @@ def test_what_a_mutant_leaves_behind_does_not_excuse_it(tmp_path):
         broken.hunt(broken.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
     finally:
         runner.end()
-    assert [one["verdict"] for one in kept.mutants.values()] == ["caught"]
+    assert [row["verdict"] for row in kept.mutants.values()] == ["caught"]
 
 
 def test_a_module_or_a_test_file_that_is_not_there_is_named(tmp_path):
@@ -208,5 +208,5 @@ def test_a_module_or_a_test_file_that_is_not_there_is_named(tmp_path):
 
 def test_the_checkout_has_all_that_topics_name():
     for topic in broken.TOPICS.values():
-        assert [one for one in topic.tests if not (broken.ROOT / one).is_file()] == []
-        assert [one for one in topic.modules if not list((broken.ROOT / broken.NAME).glob(one))] == []
+        assert [test for test in topic.tests if not (broken.ROOT / test).is_file()] == []
+        assert [module for module in topic.modules if not list((broken.ROOT / broken.NAME).glob(module))] == []

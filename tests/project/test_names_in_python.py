@@ -43,7 +43,7 @@ def evaluated(tables):
 
 def columns_of(settings):
     """Fields of a class of column names, each of which is the name of one column."""
-    return [one.name for one in fields(settings)]
+    return [field.name for field in fields(settings)]
 
 
 COLUMNS = {
@@ -139,9 +139,9 @@ def refusal(made):
     """What a call, or the action on what it returns, raises."""
 
     def act():
-        found = made()
-        for one in found if isinstance(found, tuple) else (found,):
-            (one.summary if isinstance(one, Shown) else one).collect()
+        actual = made()
+        for element in actual if isinstance(actual, tuple) else (actual,):
+            (element.summary if isinstance(element, Shown) else element).collect()
 
     with pytest.raises(NdcgSparkError) as refused, ns.readable_errors():
         act()
@@ -151,12 +151,12 @@ def refusal(made):
 @pytest.mark.parametrize("call", COLUMNS)
 def test_columns_that_do_not_exist_are_refused(tables, call):
     parameters, made = COLUMNS[call]
-    for one in parameters:
-        value = NOWHERE if call in ONE_NAME else MANY.get(one, NOWHERE)
-        told = refusal(partial(made, tables, **{one: value}))
-        assert f"{NOWHERE!r}" in told, one
+    for parameter in parameters:
+        value = NOWHERE if call in ONE_NAME else MANY.get(parameter, NOWHERE)
+        told = refusal(partial(made, tables, **{parameter: value}))
+        assert f"{NOWHERE!r}" in told, parameter
         ways_out = ("which has: ", "leave it out", "remove it", "there is no such table", "does not exist")
-        assert any(text in told for text in ways_out), (one, told)
+        assert any(text in told for text in ways_out), (parameter, told)
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(case.split()[0] for case in OTHERS))

@@ -83,9 +83,9 @@ def kind_of(name: str, option) -> str:
         return "column"
     kinds = {"table": TABLE, "run": RUN, "metric": METRIC, "convention": CONVENTION, "night": NIGHT, "new": NEW,
              "configuration": CONFIGURATION}  # fmt: skip
-    found = [kind for kind, names in kinds.items() if option.name in names]
-    assert len(found) + (option.name in FORMS) == 1, f"say what --{option.name} of {name} names: {found}"
-    return found[0] if found else "other"
+    actual = [kind for kind, names in kinds.items() if option.name in names]
+    assert len(actual) + (option.name in FORMS) == 1, f"say what --{option.name} of {name} names: {actual}"
+    return actual[0] if actual else "other"
 
 
 OPTIONS = [
@@ -100,14 +100,14 @@ OPTIONS = [
 OF_RANKINGS = {"compare-runs", "diagnose runs", "explain-difference"}
 """Commands that evaluate rankings as mean-ndcg does."""
 PARTS = (Columns, ItemColumns)
-FIELDS = {f"{one.name}_col{'s' * (one.name == 'ranked')}": one.name for part in PARTS for one in fields(part)}
+FIELDS = {f"{field.name}_col{'s' * (field.name == 'ranked')}": field.name for part in PARTS for field in fields(part)}
 ASKED = ("query_col", "vector_col", "relevant_col")
 """Of these each command is asked."""
-SHARED = [one for one in OPTIONS if one[0] in OF_RANKINGS and one[1] in FIELDS and one[1] not in ASKED]
+SHARED = [option for option in OPTIONS if option[0] in OF_RANKINGS and option[1] in FIELDS and option[1] not in ASKED]
 ON_SPARK = {"items", "interactions", "vector_col", "categories_col", "first_seen_col", "topics_col", "user_col"}
 """Options of mean-ndcg that are about metrics of items."""
-HERE = [one for one in OPTIONS if one[0] == "mean-ndcg" and one[1] not in ON_SPARK]
-THERE = [one for one in OPTIONS if one not in HERE and one not in SHARED]
+HERE = [option for option in OPTIONS if option[0] == "mean-ndcg" and option[1] not in ON_SPARK]
+THERE = [option for option in OPTIONS if option not in HERE and option not in SHARED]
 
 
 def words_of(name: str, option: str, flag: str, value: str, folder: object) -> list[str]:
@@ -140,14 +140,16 @@ def assert_refuses_a_name(name: str, option: str, flag: str, kind: str, folder: 
     )
 
 
-@pytest.mark.parametrize(("name", "option", "flag", "kind"), HERE, ids=[f"{one[0]} {one[2]}" for one in HERE])
+@pytest.mark.parametrize(
+    ("name", "option", "flag", "kind"), HERE, ids=[f"{element[0]} {element[2]}" for element in HERE]
+)
 def test_a_name_that_does_not_exist_is_refused(golden_nights, name, option, flag, kind):
     assert_refuses_a_name(name, option, flag, kind, golden_nights, "--engine", "local")
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(one[0] for one in THERE))
+@pytest.mark.parametrize("name", dict.fromkeys(name[0] for name in THERE))
 def test_names_that_do_not_exist_are_refused_on_spark(spark, golden_nights, name):
-    for _, option, flag, kind in (one for one in THERE if one[0] == name):
+    for _, option, flag, kind in (element for element in THERE if element[0] == name):
         assert_refuses_a_name(name, option, flag, kind, golden_nights)
 
 
@@ -157,15 +159,15 @@ def test_commands_that_evaluate_read_columns_as_mean_ndcg_does():
     for name, option, flag, _ in SHARED:
         words = words_of(name, option, flag, "nowhere", "")[len(name.split()) :]
         settings = SETTINGS[name](commands[name].make_context(name, words).params).settings
-        (given,) = (one for one in columns_in(settings) if hasattr(one, FIELDS[option]))
+        (given,) = (element for element in columns_in(settings) if hasattr(element, FIELDS[option]))
         assert getattr(given, FIELDS[option]) in ("nowhere", ("nowhere",)), (name, option)
 
 
 def columns_in(settings: object) -> list[Columns | ItemColumns]:
     if isinstance(settings, PARTS):
         return [settings]
-    parts = [getattr(settings, one.name) for one in fields(settings)] if is_dataclass(settings) else []
-    return [its for part in parts for its in columns_in(part)]
+    parts = [getattr(settings, field.name) for field in fields(settings)] if is_dataclass(settings) else []
+    return [group for part in parts for group in columns_in(part)]
 
 
 def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(spark, golden_nights):

@@ -27,15 +27,15 @@ ENGLISH = {"per-query"}
 
 def commands_in(command: click.Command) -> Iterator[click.Command]:
     yield command
-    for one in getattr(command, "commands", {}).values():
-        yield from commands_in(one)
+    for element in getattr(command, "commands", {}).values():
+        yield from commands_in(element)
 
 
 FLAGS = {
-    flag: one
+    flag: param
     for command in commands_in(cli)
-    for one in command.params
-    for flag in (*one.opts, *one.secondary_opts)
+    for param in command.params
+    for flag in (*param.opts, *param.secondary_opts)
     if flag.startswith("--")
 }
 HYPHENATED = {flag.removeprefix("--") for flag in FLAGS if "-" in flag.removeprefix("--")} - ENGLISH
@@ -74,13 +74,13 @@ def options_named(source: Source) -> list[str]:
     """First arguments of the calls of `option`."""
     calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
     named = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "option"]
-    return [one.value for one in named if isinstance(one, ast.Constant)]
+    return [name.value for name in named if isinstance(name, ast.Constant)]
 
 
 def arguments_of_python() -> set[str]:
     named = [*public().values(), *(getattr(tables, name) for name in tables.__all__)]
-    called = [one for one in named if inspect.isfunction(one) or is_dataclass(one)]
-    return {name for one in [*called, *of_jobs()] for name in inspect.signature(one).parameters} | {*OPTIONS}
+    called = [name for name in named if inspect.isfunction(name) or is_dataclass(name)]
+    return {name for element in [*called, *of_jobs()] for name in inspect.signature(element).parameters} | {*OPTIONS}
 
 
 def of_jobs() -> list[type]:
@@ -106,7 +106,7 @@ def test_the_rule_sees_a_flag(text):
 
 
 def test_options_that_errors_name_are_arguments_of_python_and_flags():
-    assert {"ReportJobSettings", "ComparisonJobSettings"} < {one.__name__ for one in of_jobs()}
+    assert {"ReportJobSettings", "ComparisonJobSettings"} < {job.__name__ for job in of_jobs()}
     assert {"query", "run", "segments", "weight"} <= set(NAMED)
     assert set(NAMED) - arguments_of_python() == set()
     assert {name for name in NAMED if format_flag(name).split()[0] not in FLAGS} == set()

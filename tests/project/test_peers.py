@@ -67,7 +67,7 @@ def named(comparison) -> str:
 
 
 def comparison_of(preset: str):
-    return next(one for one in COMPARISONS if one.convention == preset)
+    return next(comparison for comparison in COMPARISONS if comparison.convention == preset)
 
 
 def assert_same(outcome) -> None:
@@ -81,8 +81,8 @@ def assert_same(outcome) -> None:
 
 
 def test_every_preset_is_compared_with_something():
-    assert {one.convention for one in COMPARISONS} >= set(PRESETS)
-    assert {one.convention for one in COMPARISONS if not one.optional} >= set(PRESETS)
+    assert {comparison.convention for comparison in COMPARISONS} >= set(PRESETS)
+    assert {comparison.convention for comparison in COMPARISONS if not comparison.optional} >= set(PRESETS)
 
 
 @pytest.mark.parametrize("comparison", COMPARISONS, ids=named)
@@ -93,8 +93,10 @@ def test_random_rankings(comparison):
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_shared_rankings_with_live_tools(shared_data, name):
     data = load_shared(shared_data, name)
-    taken = [replace(one, cutoffs=one.cutoffs[-2:]) for one in COMPARISONS if one.takes(data)]
-    outcomes = [against_shared(one, data) for one in taken]
+    taken = [
+        replace(comparison, cutoffs=comparison.cutoffs[-2:]) for comparison in COMPARISONS if comparison.takes(data)
+    ]
+    outcomes = [against_shared(element, data) for element in taken]
     assert [outcome for outcome in outcomes if outcome.is_off] == []
     assert sum(1 for outcome in outcomes if outcome.values) >= 10
 

@@ -36,15 +36,15 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def examples() -> list[tuple[str, str]]:
     """Each Python block, and the text block that follows it on its page before the next one."""
-    found: list[tuple[str, str]] = []
+    actual: list[tuple[str, str]] = []
     for page in PAGES:
-        first = len(found)
+        first = len(actual)
         for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
             if kind == "python":
-                found.append((text, ""))
-            elif kind == "text" and len(found) > first:
-                found[-1] = (found[-1][0], text)
-    return found
+                actual.append((text, ""))
+            elif kind == "text" and len(actual) > first:
+                actual[-1] = (actual[-1][0], text)
+    return actual
 
 
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")  # ranx, if nothing has compiled it before
@@ -64,7 +64,7 @@ def test_the_python_of_the_readme_prints_what_the_readme_says(spark: SparkSessio
 @pytest.mark.classic("a session of its own, in a process of its own")
 def test_the_ten_lines_are_a_program_that_runs_in_a_fresh_shell() -> None:
     """As the demo says last: the environment is entered, and the session is a plain one."""
-    (code, expected), *_ = [one for one in examples() if "result.per_query.select" in one[0]]
+    (code, expected), *_ = [example for example in examples() if "result.per_query.select" in example[0]]
     program = ROOT / "docs" / "examples" / "ten_lines.py"
     lines = [line for line in program.read_text(encoding="utf-8").splitlines() if line]
     assert lines[0].startswith('"""The example of the README')
@@ -87,9 +87,9 @@ def flags_of_the_job(*names: str) -> set[str]:
     command: Command = cli
     for name in names or ("mean-ndcg",):
         assert isinstance(command, Group)
-        found = command.get_command(Context(command), name)
-        assert found is not None
-        command = found
+        actual = command.get_command(Context(command), name)
+        assert actual is not None
+        command = actual
     return {flag for option in command.params for flag in option.opts}
 
 

@@ -49,9 +49,9 @@ def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
     assert started == [("refused", 0), ("interrupted", 0)]
     with path.open("a") as file:
         file.write('{"kind": "refused", "num')  # as by a kill in the middle of a line
-    found = jobs.run_jobs(2, 1, 5, jobs.Kept(path))
+    actual = jobs.run_jobs(2, 1, 5, jobs.Kept(path))
     assert started[2:] == [("refused", 1), ("interrupted", 1)]
-    assert jobs.format_table(found).splitlines()[2:] == [
+    assert jobs.format_table(actual).splitlines()[2:] == [
         "| refused | 2 | 1 | 1 | 0 |",
         "| interrupted | 2 | 1 | 1 | 0 |",
     ]
@@ -114,15 +114,15 @@ def marks(tmp_path):
 
 def noted(marks: Path) -> list[int]:
     """Places that were reached since the last call."""
-    found = sorted(int(one.name) - 10 for one in marks.iterdir() if one.stat().st_mtime)
-    for number in found:
+    actual = sorted(int(path.name) - 10 for path in marks.iterdir() if path.stat().st_mtime)
+    for number in actual:
         os.utime(marks / str(10 + number), (0, 0))
-    return found
+    return actual
 
 
 def test_refusals_are_found_and_note_that_they_are_reached(marks):
-    text, found = reached.mark_refusals(SOURCE, "a.py", str(marks), 10)
-    assert [(one.place, one.text, one.line) for one in found] == [
+    text, actual = reached.mark_refusals(SOURCE, "a.py", str(marks), 10)
+    assert [(element.place, element.text, element.line) for element in actual] == [
         (f"a.py:{place[0]}", *place[1:]) for place in PLACES
     ]
     assert len(text.splitlines()) == len(SOURCE.splitlines())
@@ -172,7 +172,7 @@ def test_reasons_are_for_refusals_that_are_there_and_not_reached(monkeypatch):
     reasons = {("a.py:f", "red"): "no test paints", ("a.py:f", "green"): "", ("a.py:f", "white"): ""}
     monkeypatch.setattr(reached, "UNSEEN", reasons)
     left, wrong = reached.find_unseen(places, {places[1].key})
-    assert [one.text for one in left] == ["OurError('blue')"]
+    assert [element.text for element in left] == ["OurError('blue')"]
     assert wrong == [
         "a.py:f: 'green' is reached, and needs no reason",
         "a.py:f: 'white' stands for 0 refusals, not for one",

@@ -75,8 +75,8 @@ def dist(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(dist):
-    (found,) = dist.glob("*.whl")
-    return found
+    (actual,) = dist.glob("*.whl")
+    return actual
 
 
 @pytest.mark.slow
@@ -118,10 +118,14 @@ def test_the_wheel_holds_the_functions_for_sql(wheel):
 @pytest.mark.slow
 def test_the_metadata_are_valid(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        found = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"), validate=True)
-    assert (found.name, found.version, found.license_expression) == ("ndcg-spark", Version(__version__), "Apache-2.0")
-    assert {"spark", "compare", "report", "mlflow"} <= set(found.provides_extra)
-    assert not any(one.name == "pyspark" and one.marker is None for one in found.requires_dist)
+        actual = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"), validate=True)
+    assert (actual.name, actual.version, actual.license_expression) == (
+        "ndcg-spark",
+        Version(__version__),
+        "Apache-2.0",
+    )
+    assert {"spark", "compare", "report", "mlflow"} <= set(actual.provides_extra)
+    assert not any(field.name == "pyspark" and field.marker is None for field in actual.requires_dist)
 
 
 @pytest.mark.slow
@@ -139,17 +143,17 @@ def declared_distributions(wheel, *extras):
     Other extras would bring packages that the job imports, so that it would not matter whether it declares them.
     """
     with zipfile.ZipFile(wheel) as archive:
-        found = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"))
-    return collect_installed(extras, [str(one) for one in found.requires_dist])
+        actual = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"))
+    return collect_installed(extras, [str(element) for element in actual.requires_dist])
 
 
 def link_packages(found, folder):
     """Make what distributions have installed importable from another folder, by links to files and top folders."""
-    for one in found.values():
-        for path in one.files or ():
+    for element in found.values():
+        for path in element.files or ():
             top = path.parts[0]
             if top not in ("..", "__pycache__") and not (folder / top).exists():
-                (folder / top).symlink_to(one.locate_file(top))
+                (folder / top).symlink_to(element.locate_file(top))
 
 
 def install(wheel, folder, *extras):
@@ -189,7 +193,7 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     assert told.stdout.split()[-1] == __version__
     ended = run("mean-ndcg", "--input", "rows.csv", "--k", "2", "--engine", "spark", "--json", "-")
     assert ended.returncode == 0, ended.stderr
-    (row,) = [one for one in json.loads(ended.stdout.splitlines()[-1])["metrics"] if one["metric"] == "ndcg"]
+    (row,) = [row for row in json.loads(ended.stdout.splitlines()[-1])["metrics"] if row["metric"] == "ndcg"]
     assert row["value"] == pytest.approx(OF_THE_SECOND)
 
 
@@ -224,9 +228,9 @@ def test_the_wheel_runs_without_spark_and_java(wheel, tmp_path):
     told = run(
         "ndcg-spark", "mean-ndcg", "--input", "rows.parquet", "--k", "2", "--output", "metrics/", "--json", "-"
     )
-    (row,) = [one for one in json.loads(told.splitlines()[-1])["metrics"] if one["metric"] == "ndcg"]
+    (row,) = [row for row in json.loads(told.splitlines()[-1])["metrics"] if row["metric"] == "ndcg"]
     (path,) = (tmp_path / "metrics").rglob("*.parquet")
-    (stored,) = [one for one in parquet.ParquetFile(path).read().to_pylist() if one["metric"] == "ndcg"]
+    (stored,) = [row for row in parquet.ParquetFile(path).read().to_pylist() if row["metric"] == "ndcg"]
     assert row["value"] == stored["value"] == pytest.approx(OF_THE_SECOND)
     lines = run("python", "-c", OF_TABLES).splitlines()
     assert lines == [f"local [{row['value']}]"] * 2
@@ -237,9 +241,9 @@ def test_the_changelog_has_versions_in_order():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert headings[0] == "[Unreleased]"
-    released = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d", one) for one in headings[1:]]
+    released = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d", heading) for heading in headings[1:]]
     assert all(released), headings
-    versions = [Version(one[1]) for one in released if one]
+    versions = [Version(element[1]) for element in released if element]
     assert versions == sorted(set(versions), reverse=True)
     assert not versions or versions[0] <= Version(__version__)
 

@@ -36,14 +36,14 @@ def test_a_difference_of_one_bit_is_seen():
     exact, whole = routes.ROUTES[0], {KEY: 0.1}
     assert routes.find_first_difference({KEY: 0.1}, whole, exact) == ""
     assert "0.1" in routes.find_first_difference({KEY: 0.1 + 2**-56}, whole, exact)
-    sums = next(one for one in routes.ROUTES if one.name == "sums of queries")
+    sums = next(route for route in routes.ROUTES if route.name == "sums of queries")
     assert routes.find_first_difference({KEY: 0.1 * (1 + 4e-16)}, whole, sums) == ""
     assert routes.find_first_difference({KEY: 0.1 * (1 + 4e-15)}, whole, sums)
     assert routes.find_first_difference({KEY: None}, whole, sums)
 
 
 def test_a_mean_too_few_and_another_refusal_are_seen():
-    exact, part = routes.ROUTES[0], next(one for one in routes.ROUTES if not one.is_whole)
+    exact, part = routes.ROUTES[0], next(route for route in routes.ROUTES if not route.is_whole)
     assert "is in one of two answers" in routes.find_first_difference({}, {KEY: 0.1}, exact)
     assert routes.find_first_difference({}, {KEY: 0.1}, part) == ""
     assert routes.find_first_difference({KEY: 0.1}, {}, part)

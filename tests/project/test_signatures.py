@@ -26,13 +26,13 @@ from ndcg_spark.history.settings import LIMITS, PERIODS, FlagSettings, Period, R
 from ndcg_spark.judgments.settings import EventColumns, EventSettings, RatingColumns, RatingSettings
 from ndcg_spark.retrieval.settings import RetrievalSettings
 
-ONLY_OF_SPARK = {one.__name__: one for one in (DataFrame, Evaluation, Comparison, Explanation)}
+ONLY_OF_SPARK = {element.__name__: element for element in (DataFrame, Evaluation, Comparison, Explanation)}
 """Names in annotations of functions that work without Spark, too."""
 FUNCTIONS = {name: one for name, one in public_functions().items() if name != "evaluation.evaluation_settings"}
 
 
 def tied(name: str, *classes: type, without: Sequence[str] = ()) -> list[tuple[str, Setting]]:
-    return [(name, one) for cls in classes for one in list_settings(cls) if one.field not in without]
+    return [(name, setting) for cls in classes for setting in list_settings(cls) if setting.field not in without]
 
 
 TIED = [
@@ -72,11 +72,13 @@ RENAMED = {"cutoffs": "k", "segment_sets": "segments"}
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_public_function_lists_what_it_takes(name: str) -> None:
-    kinds = {one.kind for one in inspect.signature(FUNCTIONS[name]).parameters.values()}
+    kinds = {parameter.kind for parameter in inspect.signature(FUNCTIONS[name]).parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds
 
 
-@pytest.mark.parametrize(("name", "one"), TIED, ids=lambda one: one.field if isinstance(one, Setting) else one)
+@pytest.mark.parametrize(
+    ("name", "one"), TIED, ids=lambda element: element.field if isinstance(element, Setting) else element
+)
 def test_an_argument_is_as_its_field(name: str, one: Setting) -> None:
     if one.is_nested:
         return

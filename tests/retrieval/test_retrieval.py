@@ -46,18 +46,18 @@ def test_other_metrics_of_the_worked_codes(tables_178):
     names = ["ap(denominator=hits)", "acg", "wap"]
     settings = evaluation_settings(metrics=[*names, "ap_r", "r"], k=[4, 8])
     rows = summarize_rankings(rank_corpus(*tables_178, CODES, settings), settings).collect()
-    found = {(row["metric"], row["k"]): row["value"] for row in rows}
+    actual = {(row["metric"], row["k"]): row["value"] for row in rows}
     wanted = {4: (0.879629629630, 1.083333333333, 1.152777777778), 8: (0.773888888889, 1.125, 1.157222222222)}
     for k, values in wanted.items():
-        assert [found[name, k] for name in names] == pytest.approx(values, abs=1e-12)
-    assert found["ap_r", None] == pytest.approx(0.56, abs=1e-12)
-    assert found["r", 8] == 1
+        assert [actual[name, k] for name in names] == pytest.approx(values, abs=1e-12)
+    assert actual["ap_r", None] == pytest.approx(0.56, abs=1e-12)
+    assert actual["r", 8] == 1
 
 
 def test_table_and_judgments_are_those_of_the_main_evaluation(tables_178):
     """The table of all items, judged by the table of relevant ones, has the NDCG of the direct evaluation."""
-    found = retrieve_items(*tables_178, CODES, k=100).collect()
-    assert [(row["item_id"], row["score"], row["rank"], row["relevance"]) for row in found] == [
+    rows = retrieve_items(*tables_178, CODES, k=100).collect()
+    assert [(row["item_id"], row["score"], row["rank"], row["relevance"]) for row in rows] == [
         *zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), range(1, 9), (1, 0, 2, 3, 0, 1, 0, 2), strict=True)
     ]
     judgments = list_labelled_items(*tables_178, CODES)
@@ -84,9 +84,9 @@ def test_every_form_of_vector(spark):
         corpora[kind] = whole.selectExpr("item_id", f"cast(vector as array<{kind}>) vector")
     queries = spark.createDataFrame([("q", [1.0, 2.0, 2.0])], "query_id string, vector array<double>")
     for form, corpus in corpora.items():
-        found = retrieve_items(queries, corpus, RetrievalSettings(parts=1), k=2).collect()
-        assert [(row["query_id"], row["item_id"], row["rank"]) for row in found] == [("q", 1, 1), ("q", 2, 2)], form
-        assert [row["score"] for row in found] == pytest.approx([1, 8 / 9], abs=1e-15), form
+        actual = retrieve_items(queries, corpus, RetrievalSettings(parts=1), k=2).collect()
+        assert [(row["query_id"], row["item_id"], row["rank"]) for row in actual] == [("q", 1, 1), ("q", 2, 2)], form
+        assert [row["score"] for row in actual] == pytest.approx([1, 8 / 9], abs=1e-15), form
 
 
 def digits_tables(spark):
@@ -123,15 +123,15 @@ def test_digits_are_retrieved_as_by_loops(spark):
 def test_partitions_and_stripes_leave_no_trace(spark):
     queries, corpus, *_ = digits_tables(spark)
     queries, corpus = queries.limit(20), corpus.limit(300)
-    found: list[Any] = []
+    actual: list[Any] = []
     for partitions, parts, block_bytes in ((1, 1, 2**25), (5, 4, 5000)):
         settings = RetrievalSettings(labels="digit", same="digit", parts=parts, block_bytes=block_bytes)
         rows = retrieve_items(
             queries.repartition(partitions), corpus.repartition(partitions), settings, k=5
         ).collect()
-        found.append(sorted(tuple(row) for row in rows))
-    assert found[0] == found[1]
-    assert len(found[0]) == 100
+        actual.append(sorted(tuple(row) for row in rows))
+    assert actual[0] == actual[1]
+    assert len(actual[0]) == 100
 
 
 def test_segments_weights_and_a_run_go_along(spark, tables_178):
@@ -170,7 +170,7 @@ def test_what_schemas_show_is_refused_at_once(spark, tables_178):
 
 def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
     queries, corpus = tables_178
-    texts = [one.withColumn("labels", F.col("labels").cast("array<string>")) for one in tables_178]
+    texts = [element.withColumn("labels", F.col("labels").cast("array<string>")) for element in tables_178]
     one_name = replace(CODES, query="item_id")
     for left, right, settings, message in (
         (
@@ -246,14 +246,14 @@ def test_the_two_zeros_are_one_label_and_one_group(spark):
     queries = [("q-", -0.0, 0.0), ("q+", 0.0, -0.0)]
     items = [("i-", -0.0, -0.0), ("i+", 0.0, 0.0), ("i1", 1.0, 0.0), ("out", 0.0, 1.0)]
     left, right = (
-        spark.createDataFrame([(name, bytearray(b"1"), *its) for name, *its in rows], f"{key} string, {schema}")
+        spark.createDataFrame([(name, bytearray(b"1"), *group) for name, *group in rows], f"{key} string, {schema}")
         for key, rows in (("query_id", queries), ("item_id", items))
     )
     settings = RetrievalSettings(metric="hamming", labels="label", same="kept", parts=1)
-    found = {
+    actual = {
         (row["query_id"], row["item_id"]): row["relevance"] for row in retrieve_items(left, right, settings).collect()
     }
-    assert found == {(query, item): float(item != "i1") for query in ("q-", "q+") for item in ("i-", "i+", "i1")}
+    assert actual == {(query, item): float(item != "i1") for query in ("q-", "q+") for item in ("i-", "i+", "i1")}
     joined = left.join(right, (left["label"] == right["label"]) & (left["kept"] == right["kept"]))
     judged = list_labelled_items(left, right, settings)
     pairs = {(row["query_id"], row["item_id"]) for row in joined.select("query_id", "item_id").collect()}

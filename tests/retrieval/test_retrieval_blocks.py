@@ -50,8 +50,8 @@ def table_178(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def test_the_worked_codes_by_hand(kind, parts):
     """Distances of 10110010: counted by hand. NDCG with 2^rel - 1: by every order of the tied items."""
     queries, items = table_178(kind)
-    found = found_items(queries, items, "hamming", 8, kind=kind, parts=parts)
-    assert found == {"q": [*zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), strict=True)]}
+    actual = found_items(queries, items, "hamming", 8, kind=kind, parts=parts)
+    assert actual == {"q": [*zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), strict=True)]}
     values = scored(queries, items, "hamming", (4, 8), kind=kind, parts=parts)
     assert [row["ndcg"] for row in values] == pytest.approx([0.355234221298, 0.604153514849], abs=1e-12)
     assert [(row["n_items"], row["n_judged"], row["n_relevant"]) for row in values] == [(8, 8, 5)] * 2
@@ -73,8 +73,8 @@ def test_the_whole_list_is_k_8_of_8():
 
 
 def test_a_cosine_by_hand():
-    found = found_items({"id": [1], "vector": [[1, 2, 2]]}, {"id": [7], "vector": [[2, 1, 2]]}, "cosine", 5)
-    assert found == {1: [(7, pytest.approx(8 / 9, abs=1e-15))]}
+    items = found_items({"id": [1], "vector": [[1, 2, 2]]}, {"id": [7], "vector": [[2, 1, 2]]}, "cosine", 5)
+    assert items == {1: [(7, pytest.approx(8 / 9, abs=1e-15))]}
 
 
 # ---------------------------------------------------------------------------------------------------------- traps
@@ -83,8 +83,8 @@ def test_a_cosine_by_hand():
 def test_near_vectors_far_from_the_origin_differ():
     """a^2 - 2ab + b^2 is 0 for 100000001 and 100000000; their squared distance is 1."""
     items = {"id": [1, 2, 3], "vector": [[1e8 + 2], [1e8], [1e8 + 1]]}
-    found = found_items({"id": [0], "vector": [[1e8 + 1]]}, items, "euclidean", 3)
-    assert found == {0: [(3, 0.0), (1, -1.0), (2, -1.0)]}
+    actual = found_items({"id": [0], "vector": [[1e8 + 1]]}, items, "euclidean", 3)
+    assert actual == {0: [(3, 0.0), (1, -1.0), (2, -1.0)]}
 
 
 @pytest.mark.parametrize("n_bits", [8, 64, 128, 255, 256, 257, 1000])
@@ -97,21 +97,21 @@ def test_equal_and_opposite_signs(n_bits, has_bit_count, monkeypatch):
     one_off = ones.copy()
     one_off[-1] = -1
     items = {"id": [1, 2, 3], "vector": [-ones, ones, one_off]}
-    found = found_items({"id": [0], "vector": [ones]}, items, "hamming", 3, kind="signs", parts=1)
-    assert found == {0: [(2, 0.0), (3, -1.0), (1, -float(n_bits))]}
+    actual = found_items({"id": [0], "vector": [ones]}, items, "hamming", 3, kind="signs", parts=1)
+    assert actual == {0: [(2, 0.0), (3, -1.0), (1, -float(n_bits))]}
     assert found_items({"id": [0], "vector": [ones]}, items, "hamming", 1, kind="signs", parts=1) == {0: [(2, 0.0)]}
 
 
 def test_huge_and_tiny_vectors_have_a_cosine():
     items = {"id": [1, 2], "vector": [[1e-200, 1e-200], [1e200, 0.0]]}
-    found = found_items({"id": [0], "vector": [[3e300, 3e300]]}, items, "cosine", 2)
-    assert found == {0: [(1, pytest.approx(1.0)), (2, pytest.approx(0.5**0.5))]}
+    actual = found_items({"id": [0], "vector": [[3e300, 3e300]]}, items, "cosine", 2)
+    assert actual == {0: [(1, pytest.approx(1.0)), (2, pytest.approx(0.5**0.5))]}
 
 
 def test_an_item_of_large_norm_does_not_hide_small_ones():
     items = {"id": [1, 2, 3], "vector": [[-1e12, 0.0], [1e-9, 0.0], [2e-9, 0.0]]}
-    found = found_items({"id": [0], "vector": [[1.0, 1.0]]}, items, "inner", 2)
-    assert found == {0: [(3, 2e-9), (2, 1e-9)]}
+    actual = found_items({"id": [0], "vector": [[1.0, 1.0]]}, items, "inner", 2)
+    assert actual == {0: [(3, 2e-9), (2, 1e-9)]}
 
 
 def test_the_ideal_list_has_the_best_k_by_gain():
@@ -142,7 +142,7 @@ def random_tables(seed: int, metric: str) -> tuple[dict[str, Any], dict[str, Any
         labels = rng.random((n, n_labels)) < 0.2
         ids = rng.permutation(3 * n)[:n]
         return {
-            "id": ids.tolist() if seed % 3 else [f"{name}{one}" for one in ids],
+            "id": ids.tolist() if seed % 3 else [f"{name}{element}" for element in ids],
             "vector": list(vectors),
             "labels": labels.astype(int).tolist(),
             "same": rng.choice(["x", "y", "z"], size=n).tolist(),
@@ -158,7 +158,7 @@ def test_the_best_items_are_those_of_loops(metric, seed):
     queries, items, kind = random_tables(seed, metric)
     k = random.Random(seed).choice([1, 3, 10, 1000])
     has_filter = seed % 4 == 0
-    found = found_items(queries, items, metric, k, kind=kind, parts=1 + seed % 3, block_bytes=4000, held_pairs=200,
+    actual = found_items(queries, items, metric, k, kind=kind, parts=1 + seed % 3, block_bytes=4000, held_pairs=200,
                         **sizes, **({"same": "same"} if has_filter else {}))  # fmt: skip
     for at, query in enumerate(queries["id"]):
         allowed = [
@@ -166,7 +166,7 @@ def test_the_best_items_are_those_of_loops(metric, seed):
             for place, item in enumerate(items["id"])
             if not has_filter or queries["same"][at] == items["same"][place]
         ]
-        got = found.get(query, [])
+        got = actual.get(query, [])
         truth = dict(allowed)
         assert len(got) == min(k, len(allowed))
         assert [score for _, score in got] == pytest.approx([truth[item] for item, _ in got], rel=1e-12, abs=1e-12)
@@ -187,12 +187,12 @@ def test_ndcg_is_that_of_loops_over_the_whole_corpus(metric, seed):
     by_query = {(row["query_id"], row["k"]): row for row in values}
     assert len(by_query) == len(queries["id"]) * len(cutoffs)
     for at, query in enumerate(queries["id"]):
-        scores = [score_by_loop(metric, queries["vector"][at].tolist(), one.tolist()) for one in items["vector"]]
-        relevances = [shared_labels(queries["labels"][at], one) for one in items["labels"]]
+        scores = [score_by_loop(metric, queries["vector"][at].tolist(), item.tolist()) for item in items["vector"]]
+        relevances = [shared_labels(queries["labels"][at], item) for item in items["labels"]]
         for k in cutoffs:
             row = by_query[query, k]
             assert row["ndcg"] == pytest.approx(expected_ndcg(scores, relevances, k), abs=1e-12)
-            assert row["n_relevant"] == sum(one > 0 for one in relevances)
+            assert row["n_relevant"] == sum(relevance > 0 for relevance in relevances)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -200,7 +200,7 @@ def test_ndcg_is_that_of_loops_over_the_whole_corpus(metric, seed):
 def test_any_shape_of_blocks_gives_the_same_bits(metric, k):
     queries, items, kind = random_tables(6, metric)
     shapes = [(1, 2**25, 2**21, 1000), (3, 1, 1, 7), (2, 3000, 50, 64), (4, 9000, 1000, 3)]
-    found = []
+    actual = []
     for parts, block_bytes, held_pairs, rows in shapes:
         choices = {
             "rows": rows,
@@ -211,16 +211,20 @@ def test_any_shape_of_blocks_gives_the_same_bits(metric, k):
         }
         values = scored(queries, items, metric, (3, k), kind=kind, **choices)
         best = found_items(queries, items, metric, k or 5, kind=kind, **choices)
-        found.append((sorted(values, key=lambda row: (row["query_id"], row["k"] or 0)), dict(sorted(best.items()))))
-    assert all(one == found[0] for one in found)
+        actual.append((sorted(values, key=lambda row: (row["query_id"], row["k"] or 0)), dict(sorted(best.items()))))
+    assert all(element == actual[0] for element in actual)
 
 
 def test_the_query_itself_and_other_tenants_are_left_out():
     """Of four equal vectors a query finds those of its tenant but itself; the ideal list knows no others."""
     table = {"id": [1, 2, 3, 4], "vector": [[1.0]] * 4, "labels": ["a", "a", "b", "a"], "same": ["x", "x", "x", "y"]}
     choices = {"same": "same", "exclude_self": True, "parts": 2}
-    found = found_items(table, table, "cosine", 4, labels="labels", **choices)
-    assert {query: [item for item, _ in its] for query, its in found.items()} == {1: [2, 3], 2: [1, 3], 3: [1, 2]}
+    actual = found_items(table, table, "cosine", 4, labels="labels", **choices)
+    assert {query: [item for item, _ in group] for query, group in actual.items()} == {
+        1: [2, 3],
+        2: [1, 3],
+        3: [1, 2],
+    }
     counts = {row["query_id"]: (row["n_items"], row["n_relevant"], row["status"])
               for row in scored(table, table, "cosine", (3,), **choices)}  # fmt: skip
     assert counts == {1: (2, 1, "evaluated"), 2: (2, 1, "evaluated"), 3: (2, 0, "no_relevant"), 4: (0, 0, "unjudged")}
@@ -273,8 +277,8 @@ def test_two_lengths_in_different_batches_are_refused():
 
 def test_a_zero_vector_scores_zero_where_that_is_asked_for():
     items = {"id": [1, 2, 3], "vector": [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]]}
-    found = found_items({"id": [0], "vector": [[1.0, 0.0]]}, items, "cosine", 3, zero_vector="zero")
-    assert found == {0: [(3, 1.0), (2, 0.0), (1, -1.0)]}
+    actual = found_items({"id": [0], "vector": [[1.0, 0.0]]}, items, "cosine", 3, zero_vector="zero")
+    assert actual == {0: [(3, 1.0), (2, 0.0), (1, -1.0)]}
 
 
 @pytest.mark.parametrize("labels", [[[1, 2]], [[1, None]], [None], [[1, 0, 1]]])

@@ -27,12 +27,12 @@ REAL = ("cosine", "inner", "euclidean")
 
 def vectors(rng, n, width, shape):
     """Vectors that are easy, far from the origin, of very different lengths, or nearly the same."""
-    found = rng.normal(size=(n, width))
+    actual = rng.normal(size=(n, width))
     if shape == "far":
-        return found + 1e6
+        return actual + 1e6
     if shape == "lengths":
-        return found * 10.0 ** rng.integers(-9, 9, size=(n, 1))
-    return 1 + found * 1e-9 if shape == "near" else found
+        return actual * 10.0 ** rng.integers(-9, 9, size=(n, 1))
+    return 1 + actual * 1e-9 if shape == "near" else actual
 
 
 def all_scores(metric, left, right):
@@ -64,9 +64,9 @@ def test_candidates_hold_the_best_and_all_that_tie_with_the_last(metric, shape):
     scores = all_scores(metric, left, right)
     kth = np.sort(scores, axis=1)[:, -6]
     screen = build_screen(metric, left, right)
-    found = {pair for pairs in find_candidates(screen, 6, np.full(30, -np.inf), max_pairs=500)
-             for pair in zip(*(one.tolist() for one in pairs), strict=True)}  # fmt: skip
-    assert set(zip(*(one.tolist() for one in np.nonzero(scores >= kth[:, None])), strict=True)) <= found
+    actual = {pair for pairs in find_candidates(screen, 6, np.full(30, -np.inf), max_pairs=500)
+             for pair in zip(*(pair.tolist() for pair in pairs), strict=True)}  # fmt: skip
+    assert set(zip(*(element.tolist() for element in np.nonzero(scores >= kth[:, None])), strict=True)) <= actual
 
 
 def test_vectors_far_from_the_origin_have_few_candidates():
@@ -85,7 +85,8 @@ def test_a_pair_has_one_score_in_every_block(metric):
     for rows, columns in ((slice(3, 4), slice(0, 700)), (slice(0, 20), slice(5, 6)), (slice(2, 9), slice(300, 650))):
         assert (all_scores(metric, make_vectors(x[rows]), make_vectors(y[columns])) == whole[rows, columns]).all()
     exact = [
-        [math.fsum(a * b for a, b in zip(one, other, strict=True)) for other in y[:9].tolist()] for one in x.tolist()
+        [math.fsum(a * b for a, b in zip(element, other, strict=True)) for other in y[:9].tolist()]
+        for element in x.tolist()
     ]
     if metric == "inner":
         assert whole[:, :9] == pytest.approx(np.array(exact), abs=1e-12)
@@ -104,8 +105,8 @@ def test_bits_are_counted_and_unpacked(has_bit_count, monkeypatch):
     monkeypatch.setattr(ndcg_spark.core.distances, "HAS_BIT_COUNT", has_bit_count)
     numbers = [0, 1, 255, 2**63, 2**64 - 1, 0x0123456789ABCDEF]
     words = np.array(numbers, dtype=np.uint64).reshape(2, 3)
-    assert count_bits(words).tolist() == [[one.bit_count() for one in row] for row in (numbers[:3], numbers[3:])]
-    assert (unpack_signs(words) > 0).sum() == sum(one.bit_count() for one in numbers)
+    assert count_bits(words).tolist() == [[cell.bit_count() for cell in row] for row in (numbers[:3], numbers[3:])]
+    assert (unpack_signs(words) > 0).sum() == sum(number.bit_count() for number in numbers)
 
 
 def test_the_last_word_is_filled_with_zeros():
@@ -120,9 +121,9 @@ def test_kth_values_are_those_of_a_sort(seed):
     query = rng.integers(0, 9, 60).astype(np.int32)
     value = np.concatenate([rng.normal(size=50) * 1e3, [0.0, -0.0, 1.0, 1.0, -1.0] * 2]).astype(np.float32)
     for k in (1, 3, 8):
-        wanted = [sorted(value[query == one].tolist(), reverse=True) for one in range(10)]
+        wanted = [sorted(value[query == element].tolist(), reverse=True) for element in range(10)]
         got = find_kth_values(query, value, 10, k).tolist()
-        assert got == [one[k - 1] if len(one) >= k else -math.inf for one in wanted]
+        assert got == [element[k - 1] if len(element) >= k else -math.inf for element in wanted]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -133,13 +134,13 @@ def test_first_items_and_tie_groups_are_those_of_loops(seed):
     rows = sorted(range(50), key=lambda at: (query[at], -score[at], item[at]))
     kept = [at for at in rows if sum(query[other] == query[at] for other in rows[: rows.index(at)]) < k]
     assert select_best_items(query, score, item, k, 4).tolist() == kept
-    found = list(zip(*count_ties(query, score, relevance, np.ones(50, dtype=np.int64), k, 4), strict=True))
-    for one, _, _, count in found:
+    actual = list(zip(*count_ties(query, score, relevance, np.ones(50, dtype=np.int64), k, 4), strict=True))
+    for one, _, _, count in actual:
         assert count > 0
-        nearer = {(q, s) for q, s, *_ in found if q == one}
+        nearer = {(q, s) for q, s, *_ in actual if q == one}
         lowest = min(s for _, s in nearer)
-        assert sum(n for q, s, _, n in found if q == one and s > lowest) < k
-        assert sum(n for q, *_, n in found if q == one) >= min(k, (query == one).sum())
-    for q, s, r, count in found:
+        assert sum(n for q, s, _, n in actual if q == one and s > lowest) < k
+        assert sum(n for q, *_, n in actual if q == one) >= min(k, (query == one).sum())
+    for q, s, r, count in actual:
         assert count == ((query == q) & (score == s) & (relevance == r)).sum()
-    assert all((a[0], -a[1], a[2]) < (b[0], -b[1], b[2]) for a, b in pairwise(found))
+    assert all((a[0], -a[1], a[2]) < (b[0], -b[1], b[2]) for a, b in pairwise(actual))

@@ -29,7 +29,7 @@ def tables(
 @pytest.fixture
 def codes_178(spark, tmp_path):
     del spark
-    queries, items = ({**one, "code": [bytes([code]) for code in one["code"]]} for one in (QUERY_178, ITEMS_178))
+    queries, items = ({**row, "code": [bytes([code]) for code in row["code"]]} for row in (QUERY_178, ITEMS_178))
     return *tables(tmp_path, queries, items), "--metric", "hamming"
 
 
@@ -44,8 +44,8 @@ def test_the_worked_codes_are_evaluated_and_written(codes_178, tmp_path):
     stored = {row["k"]: row["value"] for row in stored_rows(places["metrics"]) if row["metric"] == "ndcg"}
     assert stored == pytest.approx(expected, abs=1e-12)
     assert {row["k"]: row["ndcg"] for row in stored_rows(places["queries"])} == pytest.approx(expected, abs=1e-12)
-    found = sorted(stored_rows(places["rankings"]), key=lambda row: row["rank"])
-    assert [(row["item_id"], row["score"]) for row in found] == [
+    actual = sorted(stored_rows(places["rankings"]), key=lambda row: row["rank"])
+    assert [(row["item_id"], row["score"]) for row in actual] == [
         *zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), strict=True)
     ]
     judged = {row["item_id"]: row["relevance"] for row in stored_rows(places["judgments"])}
@@ -59,8 +59,8 @@ def test_metrics_without_ndcg_among_them(codes_178):
     ended = run(*codes_178, "--labels-col", "labels", "--metrics", "acg@4,wap@4,ap_r", *NIGHT, "--json", "-",
                 "--gate", "wap@4>=1")  # fmt: skip
     assert (ended.code, ended.complaints) == (0, []), ended.err
-    found = [value_of(ended.json, *one) for one in (("acg", 4), ("wap", 4), ("ap_r", None))]
-    assert found == pytest.approx([1.083333333333, 1.152777777778, 0.56], abs=1e-12)
+    actual = [value_of(ended.json, *element) for element in (("acg", 4), ("wap", 4), ("ap_r", None))]
+    assert actual == pytest.approx([1.083333333333, 1.152777777778, 0.56], abs=1e-12)
     assert ended.json["queries"]["in_mean"] == 1
     ended = run(*codes_178, "--labels-col", "labels", "--k", 4, "--gate", "ndcg@4>=0.9")
     assert ended.code == 3

@@ -69,7 +69,7 @@ def test_data_files_on_two_levels_are_refused_by_both_readers(spark: SparkSessio
     for name, (first, second) in TWO_LEVELS.items():
         path = put(tmp_path / name, {first: rows_of("a"), second: rows_of("b", relevant_at=2)})
         common = os.path.commonpath([first, second])
-        shown = [re.escape(repr(os.path.relpath(one, common or "."))) for one in (first, second)]
+        shown = [re.escape(repr(os.path.relpath(element, common or "."))) for element in (first, second)]
         for source in ("auto", "spark"):
             with pytest.raises(InputRefusedError, match=f"two levels.*{shown[0]}.*{shown[1]}.*recursiveFileLookup"):
                 ndcg_spark.evaluate(path, source=source)
@@ -214,7 +214,7 @@ def test_both_readers_read_the_rows_of_spark_or_refuse(
         except (InputRefusedError, *SPARK_ERRORS):
             by_spark = None
         listed = list_files(path)
-        by_workers = None if isinstance(listed, str) else [str(pq.read_table(one)["query_id"][0]) for one in listed]
+        by_workers = None if isinstance(listed, str) else [str(pq.read_table(row)["query_id"][0]) for row in listed]
         if len(levels) > 1:
             assert (by_spark, by_workers) == (None, None)
         else:
@@ -231,13 +231,13 @@ def test_runs_and_queries_in_names_of_folders_keep_their_zeros(spark: SparkSessi
     files = {"run=007/a.parquet": rows_of("q"), "run=7/a.parquet": rows_of("q", relevant_at=2)}
     runs = put(tmp_path / "runs", files)
     for source in ("auto", "spark"):
-        found = ndcg_spark.evaluate(runs, run="run", source=source).summary
-        assert means(found, "run") == pytest.approx({("007",): 1.0, ("7",): SECOND}, abs=1e-12)
-    plain = {name: its for name, its in rows_of("q", relevant_at=2).items() if name != "query_id"}
-    first = {name: its for name, its in rows_of("q").items() if name != "query_id"}
+        rows = ndcg_spark.evaluate(runs, run="run", source=source).summary
+        assert means(rows, "run") == pytest.approx({("007",): 1.0, ("7",): SECOND}, abs=1e-12)
+    plain = {name: group for name, group in rows_of("q", relevant_at=2).items() if name != "query_id"}
+    first = {name: group for name, group in rows_of("q").items() if name != "query_id"}
     queries = put(tmp_path / "queries", {"query_id=05/a.parquet": first, "query_id=5/a.parquet": plain})
-    found = ndcg_spark.evaluate(queries, k=2).per_query.collect()
-    assert {row["query_id"]: row["ndcg"] for row in found} == pytest.approx({"05": 1.0, "5": SECOND}, abs=1e-12)
+    rows = ndcg_spark.evaluate(queries, k=2).per_query.collect()
+    assert {row["query_id"]: row["ndcg"] for row in rows} == pytest.approx({"05": 1.0, "5": SECOND}, abs=1e-12)
     frame = spark.read.parquet(runs)
     assert means(ndcg_spark.evaluate(frame, run="run", check_duplicates="none").summary, "run").keys() == {("7",)}
 

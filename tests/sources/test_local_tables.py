@@ -35,7 +35,7 @@ def plain(value):
         return "NaN"
     if isinstance(value, dict):
         return tuple(sorted((repr(key), plain(one)) for key, one in value.items()))
-    if isinstance(value, list) and value and all(isinstance(one, tuple) for one in value):
+    if isinstance(value, list) and value and all(isinstance(element, tuple) for element in value):
         return plain(dict(value))  # a map of Arrow
     if isinstance(value, bytearray):
         return bytes(value)
@@ -45,13 +45,13 @@ def plain(value):
 def rows_of(table, columns, n_parts=3):
     """Rows of all parts, each after a trip to another process."""
     schema = pa.schema([(name, table.info.type_of(name)) for name in columns])
-    found = []
+    actual = []
     for part in table.parts(n_parts):
         for batch in pickle.loads(pickle.dumps(part)).read([*columns], schema, 1_000):
             assert batch.schema == schema
             assert batch.num_rows <= 1_000
-            found += [repr([plain(row[name]) for name in columns]) for row in batch.to_pylist()]
-    return Counter(found)
+            actual += [repr([plain(row[name]) for name in columns]) for row in batch.to_pylist()]
+    return Counter(actual)
 
 
 def same(frame, table):
@@ -64,9 +64,9 @@ def same(frame, table):
     assert table.info.is_text == theirs.is_text
     assert theirs.spellings == {} or table.info.refused
     rows = frame.select(*(f"`{name}`" for name in used)).collect()
-    found = Counter(repr([plain(one) for one in row.asDict(recursive=True).values()]) for row in rows)
+    actual = Counter(repr([plain(element) for element in row.asDict(recursive=True).values()]) for row in rows)
     ours = rows_of(table, used)
-    assert (found - ours, ours - found) == (Counter(), Counter())
+    assert (actual - ours, ours - actual) == (Counter(), Counter())
     assert len(used) == 1 or rows_of(table, used[1::2], 1).total() == len(rows)
 
 
@@ -127,8 +127,8 @@ def test_blocks_of_a_long_file_are_cut_between_lines(tmp_path):
     path = tmp_path / "long.csv"
     path.write_text("a,b\r\n" + "".join(f"{i},{'x' * (i % 20)}\r\n" for i in range(n)), newline="")
     (part,) = open_local(str(path)).parts(8)
-    found = [a for batch in part.read(["a"], pa.schema([("a", pa.string())]), 10_000) for a in batch[0].to_pylist()]
-    assert found == list(map(str, range(n)))
+    actual = [a for batch in part.read(["a"], pa.schema([("a", pa.string())]), 10_000) for a in batch[0].to_pylist()]
+    assert actual == list(map(str, range(n)))
 
 
 # -------------------------------------------------------------------------------------------------------- TREC

@@ -81,8 +81,8 @@ def tables(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def summary_of(data: str, **options: object) -> list[tuple]:
-    found = ndcg_spark.evaluate(data, k=[1, 5], **options).summary.collect()
-    return sorted((tuple(row) for row in found), key=str)
+    rows = ndcg_spark.evaluate(data, k=[1, 5], **options).summary.collect()
+    return sorted((tuple(row) for row in rows), key=str)
 
 
 # --- Read by Arrow, without Spark
@@ -97,9 +97,9 @@ def test_a_local_table_of_a_store_is_that_of_its_files(server: Server, tables: P
     assert there.info.names[-1] == "day"
     assert there.n_bytes == here.n_bytes
     rows = [
-        [row for part in one.parts(8) for batch in part.read(one.info.names, one.info.schema, 50)
+        [row for part in element.parts(8) for batch in part.read(element.info.names, element.info.schema, 50)
          for row in batch.to_pylist()]
-        for one in (here, there)
+        for element in (here, there)
     ]  # fmt: skip
     assert rows[0] == rows[1] != []
     assert SECRET.encode() not in pickle.dumps(there.parts(8))
@@ -123,25 +123,25 @@ def test_workers_read_objects_to_the_bits_of_local_files(tables: Path, name: str
     expected = summary_of(local, source="spark")
     assert summary_of(local, source="parquet") == expected
     for address in (f"s3://data/{name}", f"s3a://data/{name}/")[: 2 if name == "sorted" else 1]:
-        found = ndcg_spark.evaluate(address, k=[1, 5], source="parquet")
-        source = found.ranking.implementation.source
+        evaluation = ndcg_spark.evaluate(address, k=[1, 5], source="parquet")
+        source = evaluation.ranking.implementation.source
         assert isinstance(source, ParquetSource)
         assert (source.files.bounds is not None) == (name == "sorted")
         assert SECRET.encode() not in pickle.dumps(source.files)
-        assert sorted((tuple(row) for row in found.summary.collect()), key=str) == expected
+        assert sorted((tuple(row) for row in evaluation.summary.collect()), key=str) == expected
 
 
 def test_requests_are_few_and_not_one_after_the_other(server: Server, tables: Path) -> None:
     """Planning: a listing, twice; 2 for the first schema; 2 a file. Reading: 2 a part, 1 a row group."""
     before = len(server.requests())
-    found = ndcg_spark.evaluate("s3://data/sorted", k=5)
+    evaluation = ndcg_spark.evaluate("s3://data/sorted", k=5)
     planned = server.requests()[before:]
     n_files, n_groups = 3, sum(pq.ParquetFile(path).num_row_groups for path in tables.glob("sorted/day*/*.parquet"))
-    listings = [one for one in planned if one.startswith("LIST")]
+    listings = [line for line in planned if line.startswith("LIST")]
     assert (len(listings), len(planned)) == (2, 2 + 2 + 2 * n_files), planned
-    assert found.summary.collect()
+    assert evaluation.summary.collect()
     read = server.requests()[before + len(planned) :]
-    n_parts = len(found.ranking.implementation.source.files.parts)
+    n_parts = len(evaluation.ranking.implementation.source.files.parts)
     assert len(read) == 2 * n_parts + n_groups, read
 
 
@@ -150,17 +150,17 @@ def test_the_job_reads_a_run_and_judgments_at_the_store(server: Server, tables: 
     for name in ("run", "judged"):
         assert (tables / name).is_dir()
     ways = [str(tables), "s3://data"]
-    found = [
+    actual = [
         done("--input", f"{root}/run", "--judgments", f"{root}/judged", "--k", "1,5", "--json", "-", *more).json
         for root in ways
         for more in ((), ("--on-invalid", "reject"))
     ]
-    assert {one["input"] for one in found[2:]} == {"parquet:s3://data/run judged by parquet:s3://data/judged"}
-    for one in found:
-        one.pop("input")
-        one.pop("config_hash")  # it holds how bad rows are treated
-    assert found[0] == found[2]
-    assert found[1] == found[3]
+    assert {row["input"] for row in actual[2:]} == {"parquet:s3://data/run judged by parquet:s3://data/judged"}
+    for element in actual:
+        element.pop("input")
+        element.pop("config_hash")  # it holds how bad rows are treated
+    assert actual[0] == actual[2]
+    assert actual[1] == actual[3]
 
 
 def test_a_folder_whose_name_ends_like_that_of_a_file_is_listed(server: Server) -> None:
@@ -290,8 +290,8 @@ def test_objects_that_change_between_listing_and_reading_are_refused(
 ) -> None:
     """In Python by the action; in the job with exit code 2 and without an output."""
     server.put_folder(tables / "sorted", "data/moving")
-    found = ndcg_spark.evaluate("s3://data/moving", k=5)
-    assert re.search(replaced(server, tables), str(refusal(found.summary)))
+    evaluation = ndcg_spark.evaluate("s3://data/moving", k=5)
+    assert re.search(replaced(server, tables), str(refusal(evaluation.summary)))
     server.put_folder(tables / "sorted", "data/moving")
     step, said = Progress.step, []
 
@@ -311,9 +311,9 @@ def test_a_store_that_goes_away_is_named(spark: SparkSession, tables: Path, tmp_
     with s3_server(tmp_path) as other, environment(spark, other.settings()):
         other.put("data")
         other.put_folder(tables / "mixed", "data/mixed")
-        found = ndcg_spark.evaluate("s3://data/mixed", k=5)
+        evaluation = ndcg_spark.evaluate("s3://data/mixed", k=5)
         other.stop()
-        said = str(refusal(found.summary))
+        said = str(refusal(evaluation.summary))
         assert re.search(
             r"cannot read s3://data/mixed/day=2026-01-31/part \d .*NETWORK_CONNECTION.*; source='spark'", said
         )
@@ -332,8 +332,8 @@ def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: 
     pq.write_table(pq.read_table(one).drop_columns(["relevance"]), lacking)
     server.put("data/lacking/0.parquet", one.read_bytes())
     server.put("data/lacking/1.parquet", lacking.getvalue().to_pybytes())
-    found = refusal(ndcg_spark.evaluate("s3://data/lacking", k=5, strategy="window").summary)
-    assert found == (
+    actual = refusal(ndcg_spark.evaluate("s3://data/lacking", k=5, strategy="window").summary)
+    assert actual == (
         "column 'relevance' is not in s3://data/lacking/1.parquet, or is spelled differently; Spark reads "
         "such tables only with its own connector to the store."
     )
@@ -366,7 +366,7 @@ def test_spark_lists_and_workers_read_or_spark_reads_all(
     before = len(server.requests())
     by_workers = ndcg_spark.evaluate("s3a://connected/rows", k=[1, 5])
     assert by_workers.ranking.source == "parquet"
-    assert [one for one in server.requests()[before:] if one.startswith("LIST")] == []  # Spark has listed
+    assert [request for request in server.requests()[before:] if request.startswith("LIST")] == []  # Spark has listed
     expected = summary_of("s3a://connected/rows", source="spark")
     assert sorted((tuple(row) for row in by_workers.summary.collect()), key=str) == expected
     write(connected / "others")

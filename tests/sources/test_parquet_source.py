@@ -108,8 +108,8 @@ def test_files_give_what_the_oracle_says(tmp_path: Path, name: str) -> None:
 
 
 def summary_of(data: Any, **options: Any) -> list[tuple]:
-    found = evaluate_small_parts(data, k=[1, 5], null_score="unretrieved", **options).summary.collect()
-    return sorted((tuple(row) for row in found), key=str)
+    rows = evaluate_small_parts(data, k=[1, 5], null_score="unretrieved", **options).summary.collect()
+    return sorted((tuple(row) for row in rows), key=str)
 
 
 @pytest.mark.parametrize("integer_queries", [True, False])
@@ -144,8 +144,8 @@ def test_runs_judgments_and_keys_of_several_columns(spark: SparkSession, tmp_pat
     batch = batch.append_column("day", pa.array([int(row.query[-1:].isdigit()) for row in rows], pa.date32()))
     scores = {"a": batch.column("score"), "b": pa.array([float(n % 5) for n in range(len(rows))])}
     runs = [
-        batch.append_column("run", pa.array([run] * len(rows))).set_column(2, "score", its)
-        for run, its in scores.items()
+        batch.append_column("run", pa.array([run] * len(rows))).set_column(2, "score", group)
+        for run, group in scores.items()
     ]
     runs[1] = runs[1].filter(pa.compute.not_equal(runs[1].column("query_id"), "q0"))
     both = pa.Table.from_batches(runs).combine_chunks().to_batches()[0]
@@ -220,11 +220,11 @@ def test_workers_take_an_address_as_spark_does(tmp_path: Path) -> None:
 
 def stored(folder: Path, *files: Sequence[Any], **options: Any) -> str:
     """Files of these queries, one row each, in a row group."""
-    kind = pa.string() if any(isinstance(one, str) for its in files for one in its) else pa.int64()
+    kind = pa.string() if any(isinstance(element, str) for group in files for element in group) else pa.int64()
     folder.mkdir(exist_ok=True)
-    for at, its in enumerate(files):
-        n = len(its)
-        columns = {"query_id": pa.array(its, kind), "item_id": pa.array(range(n)), "score": pa.array([1.0] * n)}
+    for at, group in enumerate(files):
+        n = len(group)
+        columns = {"query_id": pa.array(group, kind), "item_id": pa.array(range(n)), "score": pa.array([1.0] * n)}
         table = pa.table({**columns, "relevance": pa.array([1.0] * n)})
         pq.write_table(table, folder / f"{at}.parquet", **options)
     return str(folder)
@@ -260,8 +260,8 @@ def test_a_query_is_complete_only_with_all_that_it_is_scored_by(spark: SparkSess
     options = {"metrics": "novelty@1", "convention": "default;ties=item_asc"}
     joined = source_of(path, interactions=frame.select("query_id", "item_id"), **options)
     assert (alone.files.bounds is None, "sorted by query" in alone.reason) == (False, True)
-    for one in (judged, joined):
-        assert (one.files.bounds is None, "sorted by query" in one.reason) == (True, False)
+    for element in (judged, joined):
+        assert (element.files.bounds is None, "sorted by query" in element.reason) == (True, False)
 
 
 # --- Who reads
@@ -363,11 +363,11 @@ def test_files_of_several_schemas_are_read_by_spark(spark: SparkSession, tmp_pat
     path = write(tmp_path / "rows", batch.slice(0, 4), n_files=1)
     other = batch.slice(4).drop_columns(["item_id"]).append_column("item_id", pa.array([4, 5], pa.int32()))
     pq.write_table(pa.Table.from_batches([other]), Path(path) / "zzz.parquet")
-    found = ndcg_spark.evaluate(path)
-    assert found.ranking.source == "spark"
-    assert "'item_id'" in found.ranking.reason
-    assert "is int32, not int64" in found.ranking.reason
-    assert "zzz.parquet" in found.ranking.reason
+    evaluation = ndcg_spark.evaluate(path)
+    assert evaluation.ranking.source == "spark"
+    assert "'item_id'" in evaluation.ranking.reason
+    assert "is int32, not int64" in evaluation.ranking.reason
+    assert "zzz.parquet" in evaluation.ranking.reason
 
 
 HALVES = [Row(query=f"q{n // 2}", item=n, score=-n, relevance=n % 2) for n in range(8)]
@@ -402,8 +402,8 @@ def test_large_variable_width_types_change_nothing(spark: SparkSession, tmp_path
     path = write(tmp_path / "rows", file_rows(HALVES).append_column("country", countries))
     with session_settings(spark, spark__sql__execution__arrow__useLargeVarTypes="true"):
         for data in (path, spark.read.parquet(path)):
-            found = ndcg_spark.evaluate(data, segments=["country"])
-            rows = found.summary.where("metric = 'ndcg'").collect()
+            evaluation = ndcg_spark.evaluate(data, segments=["country"])
+            rows = evaluation.summary.where("metric = 'ndcg'").collect()
             assert {row["segment"]: row["value"] for row in rows} == dict.fromkeys(("", "DE", "FR"), OF_HALVES)
 
 
@@ -478,8 +478,8 @@ def test_columns_that_files_may_lack(spark: SparkSession, uneven: dict[str, str]
         folder.mkdir()
         rows = pq.ParquetFile(f"{uneven['nobody reads it']}/{number}.parquet").read().drop_columns(["country"])
         pq.write_table(rows, folder / "0.parquet")
-    found = ndcg_spark.evaluate(str(tmp_path), segments="country", check_duplicates="none").summary
-    assert {row["segment"] for row in found.where("metric = 'ndcg'").collect()} == {"", "n", "o"}
+    actual = ndcg_spark.evaluate(str(tmp_path), segments="country", check_duplicates="none").summary
+    assert {row["segment"] for row in actual.where("metric = 'ndcg'").collect()} == {"", "n", "o"}
 
 
 def test_footers_that_workers_read_name_the_file_as_well(uneven: dict[str, str]) -> None:
@@ -491,9 +491,9 @@ def test_footers_that_workers_read_name_the_file_as_well(uneven: dict[str, str])
     with pytest.raises(InputRefusedError, match=r"^column 'relevance' of the input is not in .*/1\.parquet, but in "):
         read_footers(paths, columns, schema)
     numbers = pa.RecordBatch.from_pydict({"id": pa.array([0, 1])})
-    (found,) = send_footers(iter([numbers]), paths, columns, schema)
+    (actual,) = send_footers(iter([numbers]), paths, columns, schema)
     with pytest.raises(InputRefusedError, match="'relevance' of the input is not in "):
-        parse_footers(found.column("found").to_pylist())
+        parse_footers(actual.column("found").to_pylist())
 
 
 def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
@@ -505,24 +505,26 @@ def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp
         "bad": batch.set_column(2, "score", pa.array([float("nan") if n == 7 else 0.0 for n in range(len(rows))])),
         "segments": batch.append_column("country", pa.array([n % 2 for n in range(len(rows))])),
     }
-    for name, its in changes.items():
+    for name, group in changes.items():
         options = {"k": 2, "segments": ["country"] if name == "segments" else []}
-        path = write(tmp_path / name, its, n_files=1, of_a_group=100)
+        path = write(tmp_path / name, group, n_files=1, of_a_group=100)
         said = [
             refusal(getattr(evaluate_small_parts(data, **options), output))
             for data in (path, spark.read.parquet(path))
             for output in ("summary", "rankings")
         ]
         assert said[0] is not None
-        assert len({re.sub("query_id=.", "", str(one)) for one in said}) == 1, said  # which is met first differs
+        assert len({re.sub("query_id=.", "", str(element)) for element in said}) == 1, (
+            said
+        )  # which is met first differs
 
 
 def test_a_file_that_changes_before_it_is_read_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "rows", file_rows(random_rows(3)))
-    found = evaluate_small_parts(path, null_score="unretrieved")
-    assert refusal(found.rankings) is None
+    actual = evaluate_small_parts(path, null_score="unretrieved")
+    assert refusal(actual.rankings) is None
     changed("score", lambda column: column)(Path(path))
-    assert "changed after the evaluation was planned; evaluate again" in str(refusal(found.summary))
+    assert "changed after the evaluation was planned; evaluate again" in str(refusal(actual.summary))
 
 
 # --- The job

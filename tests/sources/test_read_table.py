@@ -95,8 +95,8 @@ def test_tables_of_the_catalog_paths_and_queries(spark, written, tmp_path):
     spark.sql(rows).write.parquet(str(tmp_path / "rows"))
     spark.sql(rows).createOrReplaceTempView("rows_to_read")
     path = tmp_path / "rows"
-    found = [read_table(path), read_table("rows_to_read"), read_table(rows, format="sql")]
-    assert [one.collect() for one in found] == [spark.sql(rows).collect()] * 3
+    actual = [read_table(path), read_table("rows_to_read"), read_table(rows, format="sql")]
+    assert [element.collect() for element in actual] == [spark.sql(rows).collect()] * 3
     text = read_table(written("a.csv", ["query_id;score", "007;1"]), options={"sep": ";"})
     assert text.select("query_id", "score").collect() == [("007", "1")]
     with pytest.raises(InputRefusedError, match=r"there is no path '/nowhere\.parquet'"):
@@ -115,10 +115,10 @@ def test_evaluate_takes_what_read_table_takes(spark, written, tmp_path, monkeypa
     rows.write.parquet(str(tmp_path / "s[1]" / "{a}"))
     rows.write.option("header", True).csv(str(tmp_path / "ranked.csv"))
     folder = tmp_path / "s[1]" / "{a}"
-    for one in ("ranked_view", RANKED, f"-- of today\n({RANKED})", "FROM ranked_view", tmp_path / "ranked",
+    for element in ("ranked_view", RANKED, f"-- of today\n({RANKED})", "FROM ranked_view", tmp_path / "ranked",
                 str(tmp_path / "ranked.csv"), folder, str(folder)):  # fmt: skip
-        for result in (evaluate(one), evaluate(RANKED.replace(", relevance)", ", other)"), one)):
-            assert result.to_pandas()["value"].tolist() == [1.0], one
+        for result in (evaluate(element), evaluate(RANKED.replace(", relevance)", ", other)"), element)):
+            assert result.to_pandas()["value"].tolist() == [1.0], element
 
 
 def test_a_path_object_is_never_the_name_of_a_table(spark):
@@ -140,8 +140,8 @@ def test_a_path_that_exists_is_no_pattern(spark, tmp_path, kind):
             text = f"{folder} Q0 a 1 1.5 tag" if kind == "trec-run" else f'query_id\n"{folder}"'
             (place / "0.txt").write_text(text + "\n")
     for name in names:
-        found = read_table(str(tmp_path / name), format=kind, options={"escape": '"'} if kind == "csv" else None)
-        assert [row["query_id"] for row in found.collect()] == [name]
+        actual = read_table(str(tmp_path / name), format=kind, options={"escape": '"'} if kind == "csv" else None)
+        assert [row["query_id"] for row in actual.collect()] == [name]
 
 
 def test_a_file_with_a_colon_in_its_name_is_refused_in_a_line(spark, written):

@@ -149,8 +149,8 @@ def test_hidden_files_are_those_that_spark_passes_over(tmp_path: Path) -> None:
     for name in seen + hidden:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-    found = list_files(str(tmp_path))
-    assert sorted(str(Path(path).relative_to(tmp_path)) for path in found) == sorted(seen)
+    actual = list_files(str(tmp_path))
+    assert sorted(str(Path(path).relative_to(tmp_path)) for path in actual) == sorted(seen)
 
 
 @pytest.mark.parametrize(
@@ -184,13 +184,13 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(public_folder: Path)
     assert len(list_files(str(public_folder))) == 2
     closed_folder(public_folder / "day=2")
     with bound_by_permissions():
-        found = list_files(str(public_folder))
-    assert found == f"the files cannot be listed (Permission denied: {public_folder}/day=2)"
+        actual = list_files(str(public_folder))
+    assert actual == f"the files cannot be listed (Permission denied: {public_folder}/day=2)"
     (public_folder / "links").mkdir()
     (public_folder / "links" / "b.parquet").symlink_to(public_folder / "day=2" / "a.parquet")
     with bound_by_permissions():
-        found = list_files(str(public_folder / "links"))
-    assert found == f"the files cannot be listed (Permission denied: {public_folder}/links/b.parquet)"
+        actual = list_files(str(public_folder / "links"))
+    assert actual == f"the files cannot be listed (Permission denied: {public_folder}/links/b.parquet)"
 
 
 @pytest.mark.parametrize(

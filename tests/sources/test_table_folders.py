@@ -88,8 +88,8 @@ def test_places_that_only_spark_reaches(spark, table):
     """Folders above are looked into where the path shows that they may be a table."""
     root, kind = table
     for part in ("", "data/run_date=2026-01-31", "data/part-0.parquet"):
-        found = table_folders.find_table_folder(spark, elsewhere(root / part))
-        assert found == table_folders.TableFolder(kind, elsewhere(root), whole=not part)
+        actual = table_folders.find_table_folder(spark, elsewhere(root / part))
+        assert actual == table_folders.TableFolder(kind, elsewhere(root), whole=not part)
 
 
 def test_an_engine_that_finds_everything_finds_nothing(spark, monkeypatch):
@@ -130,5 +130,5 @@ def test_a_folder_above_that_spark_may_not_look_into_is_told(spark, tmp_path, ca
 
     monkeypatch.setattr(table_folders, "path_exists", refusing)
     assert table_folders.find_table_folder(spark, f"{tmp_path}/missing/day=1") is None
-    unknown = [f"cannot check whether {tmp_path}/{one} is a Delta, Iceberg or Hudi table" for one in told]
-    assert [one.partition(" (")[0] for one in caplog.messages] == unknown
+    unknown = [f"cannot check whether {tmp_path}/{element} is a Delta, Iceberg or Hudi table" for element in told]
+    assert [message.partition(" (")[0] for message in caplog.messages] == unknown

@@ -40,7 +40,7 @@ def rankings(
     some queries. `ranks` adds the 1-based rank of each item, without gaps.
     """
     random_ = random.Random(seed)
-    found = []
+    actual = []
     for query, its_rows in rows_by_query(rows).items():
         retrieved = [row for row in its_rows if row.score is not None]
         judged = [row for row in its_rows if row.relevance is not None]
@@ -54,7 +54,7 @@ def rankings(
         if max_k is not None:
             ranked = ranked[:max_k]
             ideal = sorted(ideal, key=lambda relevance: gain_of(relevance, choices), reverse=True)[:max_k]
-        found.append(
+        actual.append(
             {
                 "query_id": query,
                 "ranked": ranked or random_.choice([None, []]),
@@ -65,7 +65,7 @@ def rankings(
                 **({"ranks": list(range(1, len(ranked) + 1)) or None} if ranks else {}),
             }
         )
-    return batch_of(found)
+    return batch_of(actual)
 
 
 def in_rank_order(rows: Iterable[Row], choices: Choices) -> list[Row]:
@@ -90,8 +90,8 @@ def batch_of(queries: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     """Rankings written out as dictionaries; whatever counts they lack are those of their lists."""
     filled = []
     for number, query in enumerate(queries):
-        judged = [one for one in query["ideal"] or [] if one is not None]
-        counts = (len(query["ranked"] or []), len(judged), sum(1 for one in judged if one > 0))
+        judged = [element for element in query["ideal"] or [] if element is not None]
+        counts = (len(query["ranked"] or []), len(judged), sum(1 for row in judged if row > 0))
         filled.append({"run": "", "query_id": f"q{number}", **dict(zip(COUNTED, counts, strict=True)), **query})
     types = {
         "ranked": LISTS,
@@ -213,7 +213,7 @@ def summary_rows(rows: Iterable[dict[str, Any]], confidence: float = 0.95) -> di
     types = {"states": pa.list_(pa.list_(pa.int64())), "k": pa.int32(), "segment": pa.string(), ASKED: pa.string()}
     arrays = [pa.array(values, types.get(name)) for name, values in columns.items()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    results = [row for one in finish_means(iter(pieces(batch, 7)), confidence) for row in one.to_pylist()]
+    results = [row for mean in finish_means(iter(pieces(batch, 7)), confidence) for row in mean.to_pylist()]
     return dict(zip(groups, results, strict=True))
 
 
@@ -221,5 +221,5 @@ def finished_rows(partial: Iterable[pa.RecordBatch]) -> dict[tuple, dict[str, An
     """Means over all queries, by (segment set, metric, k)."""
     batches = list(partial)
     assert all(batch.schema == PARTIAL_SCHEMA for batch in batches)
-    found = summary_rows(row for batch in batches for row in batch.to_pylist())
-    return {(row["segment_by"], row["metric"], row["k"]): row for row in found.values()}
+    actual = summary_rows(row for batch in batches for row in batch.to_pylist())
+    return {(row["segment_by"], row["metric"], row["k"]): row for row in actual.values()}

@@ -102,14 +102,14 @@ def received(
     """What the workers behind the exchange make of its rows, which arrive in any order and in small batches."""
     arriving = list(rows)
     random.Random(seed).shuffle(arriving)
-    found: list[pa.RecordBatch] = []
+    actual: list[pa.RecordBatch] = []
     for partition in sorted({row["partition_id"] for row in arriving}):
-        its = [row for row in arriving if row["partition_id"] == partition]
+        group = [row for row in arriving if row["partition_id"] == partition]
         batches = [
-            pa.RecordBatch.from_pylist(its[at : at + 4], schema=EXCHANGE_SCHEMA) for at in range(0, len(its), 4)
+            pa.RecordBatch.from_pylist(group[at : at + 4], schema=EXCHANGE_SCHEMA) for at in range(0, len(group), 4)
         ]
-        found += receive(iter(batches), *task)
-    return found
+        actual += receive(iter(batches), *task)
+    return actual
 
 
 def exchanged(task: RankingTask, parts: Parts, judged: Parts = (), seed: int = 0) -> list[pa.RecordBatch]:
@@ -123,13 +123,13 @@ def exchanged(task: RankingTask, parts: Parts, judged: Parts = (), seed: int = 0
 
 def bits_of(rankings: Iterable[pa.RecordBatch]) -> dict[tuple[object, ...], tuple[object, ...]]:
     """Everything in rankings, by run and query; doubles as text that only equal bits share."""
-    found: dict[tuple[object, ...], tuple[object, ...]] = {}
+    actual: dict[tuple[object, ...], tuple[object, ...]] = {}
     for batch in rankings:
         for row in batch.to_pylist():
             key = (row.pop("run"), row["query_id"])
-            assert key not in found, key
-            found[key] = tuple((name, _exactly(value)) for name, value in row.items())
-    return found
+            assert key not in actual, key
+            actual[key] = tuple((name, _exactly(value)) for name, value in row.items())
+    return actual
 
 
 def _exactly(value: object) -> object:
@@ -161,16 +161,16 @@ def array_table(rows: Sequence[Row], choices: Choices) -> pa.Table:
     """One row a query: relevances in rank order, and all judged ones; as numbers and with their items."""
     item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
     entry = pa.struct([("item", item), ("relevance", pa.float64())])
-    found = []
-    for query, its in rows_by_query(rows).items():
-        ranked = [{"item": row.item, "relevance": row.relevance} for row in in_rank_order(its, choices)]
-        judged = [{"item": row.item, "relevance": row.relevance} for row in its if row.relevance is not None]
-        numbers = [[one["relevance"] for one in lists] for lists in (ranked, judged)]
-        found.append((query, *numbers, ranked, judged))
-    columns = zip(*found, strict=True)
+    actual = []
+    for query, group in rows_by_query(rows).items():
+        ranked = [{"item": row.item, "relevance": row.relevance} for row in in_rank_order(group, choices)]
+        judged = [{"item": row.item, "relevance": row.relevance} for row in group if row.relevance is not None]
+        numbers = [[row["relevance"] for row in lists] for lists in (ranked, judged)]
+        actual.append((query, *numbers, ranked, judged))
+    columns = zip(*actual, strict=True)
     types = [pa.string(), *[pa.list_(pa.float64())] * 2, *[pa.list_(entry)] * 2]
     names = ["query_id", "ranked", "judged", "ranked_items", "judged_items"]
-    return pa.table([pa.array(its, kind) for its, kind in zip(columns, types, strict=True)], names=names)
+    return pa.table([pa.array(group, kind) for group, kind in zip(columns, types, strict=True)], names=names)
 
 
 def forms(rows: Sequence[Row], choices: Choices) -> Iterator[tuple[str, dict[str, pa.Table], Columns]]:

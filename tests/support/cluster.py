@@ -43,15 +43,15 @@ def wait_for(found: Callable[[], T | None], what: str, alive: Callable[[], bool]
 
 def children_of(pids: Iterable[int]) -> dict[int, str]:
     """Processes that these have started, with their command lines."""
-    parents, found = set(pids), {}
+    parents, actual = set(pids), {}
     for folder in PROC.glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if parent in parents:
-                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+                actual[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended
-    return found
+    return actual
 
 
 @dataclass
@@ -153,11 +153,11 @@ class Cluster:
     def _said(self, name: str, pattern: str, times: int, process: subprocess.Popen[str]) -> list[str]:
         log = self.folder / f"{name}.log"
 
-        def found() -> list[str] | None:
+        def actual() -> list[str] | None:
             lines: list[str] = re.findall(pattern, log.read_text())
             return lines if len(lines) >= times else None
 
-        return wait_for(found, f"{pattern!r} in the log of the {name}", lambda: process.poll() is None)
+        return wait_for(actual, f"{pattern!r} in the log of the {name}", lambda: process.poll() is None)
 
     def _run(self, command: Sequence[object], name: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
         out = (self.folder / f"{name}.log").open("w")
@@ -211,8 +211,8 @@ class Cluster:
 
     def executors(self) -> dict[int, str]:
         """Processes of all executors there are now, with their command lines."""
-        found = children_of(worker.pid for worker in self.workers)
-        return {pid: line for pid, line in found.items() if "CoarseGrainedExecutorBackend" in line}
+        actual = children_of(worker.pid for worker in self.workers)
+        return {pid: line for pid, line in actual.items() if "CoarseGrainedExecutorBackend" in line}
 
     def shuffle_files(self) -> list[Path]:
         """What tasks of map stages have finished writing."""

@@ -46,15 +46,15 @@ def unruly(marks: str) -> Callable[[Any], Any]:
 
 def main(root: Path) -> None:
     spark = SparkSession.builder.getOrCreate()
-    found = {}
+    actual = {}
     for name, reference in (("folder", str(root / "folder")), ("table", "attempts")):
         marks = root / f"marks of {name}"
         marks.mkdir()
         rows = spark.range(0, ROWS, 1, PARTS).mapInArrow(unruly(str(marks)), "k long").selectExpr("'' AS run", "k")
         write_together([Rows(frame=rows, slices=SLICES, reference=reference)])
         stored = spark.read.parquet(reference) if name == "folder" else spark.table(reference)
-        found[name] = [sorted(place.name for place in marks.iterdir()), sorted(row["k"] for row in stored.collect())]
-    print(json.dumps(found))
+        actual[name] = [sorted(place.name for place in marks.iterdir()), sorted(row["k"] for row in stored.collect())]
+    print(json.dumps(actual))
     spark.stop()
 
 

@@ -52,7 +52,9 @@ def estimate(x, y, weights=None, *, clusters=None, alpha=0.05, lift="fieller"):
     if clusters is not None:
         w = np.ones(len(x)) if weights is None else weights
         named = sorted(set(clusters))
-        sums = [[sum((w * one)[np.array(clusters) == name]) for name in named] for one in (np.ones(len(x)), x, y)]
+        sums = [
+            [sum((w * element)[np.array(clusters) == name]) for name in named] for element in (np.ones(len(x)), x, y)
+        ]
         limbs = kernels.cluster_squares(*map(np.array, sums))
         added = kernels.SQUARES.fractions(kernels.SQUARES.states(limbs, 1, np.sum)[0])
         squares = kernels.select_squares(added, len(named))
@@ -109,7 +111,9 @@ def canonical(rows: list[dict], settings: ComparisonSettings) -> pa.Table:
     else:
         columns["query"] = pa.array(hashes, pa.int64())
         users = [row.get("user") for row in rows]
-        columns["cluster"] = pa.array([None if one is None else signed(key_hash(one)) for one in users], pa.int64())
+        columns["cluster"] = pa.array(
+            [None if user is None else signed(key_hash(user)) for user in users], pa.int64()
+        )
     columns["key_0"] = pa.array([row["query"] for row in rows], pa.string())
     columns["run"] = pa.array([row["run"] for row in rows], pa.int32())
     columns["k"] = pa.array([row.get("k", 10) for row in rows], pa.int32())
@@ -136,8 +140,8 @@ def shuffled(table: pa.Table, keys: list[str], n_partitions: int, *, sort: list[
 def through(function, parts: list[pa.Table], *task, rows_per_batch: int = 1000) -> pa.Table | None:
     """Run a worker function on each partition, as `in_workers` does."""
     sent = [iter(part.to_batches(max_chunksize=rows_per_batch)) for part in parts]
-    found = [batch for batches in sent for batch in function(batches, *task)]
-    return pa.Table.from_batches(found) if found else None
+    actual = [batch for batches in sent for batch in function(batches, *task)]
+    return pa.Table.from_batches(actual) if actual else None
 
 
 def compared(
@@ -156,9 +160,9 @@ def compared(
         return []
     merged = through(merge_sums, shuffled(partial, [*GROUP_KEYS, "kind", "block"], n_partitions))
     finished = through(estimate_groups, shuffled(merged, list(GROUP_KEYS), n_partitions), settings)
-    found = through(decide_family, [finished], settings).to_pylist()
+    actual = through(decide_family, [finished], settings).to_pylist()
     return sorted(
-        found,
+        actual,
         key=lambda row: (
             row["baseline"], row["run"], row["segment_by"], row["segment"] or "", row["metric"], row["k"] or 0,
         ),

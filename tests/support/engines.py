@@ -35,33 +35,35 @@ def type_of(text: str) -> pa.DataType:
         return pa.decimal128(int(digits[1]), int(digits[2])) if digits else TYPES[kind]
     parts = _parts(inner.removesuffix(">"))
     if kind == "struct":
-        return pa.struct([(name.strip(), type_of(its)) for name, its in (one.split(":", 1) for one in parts)])
+        return pa.struct([(name.strip(), type_of(group)) for name, group in (part.split(":", 1) for part in parts)])
     return (pa.list_ if kind == "array" else pa.map_)(*map(type_of, parts))
 
 
 def _parts(text: str) -> list[str]:
     """Divide at commas that no bracket holds."""
-    found, depth = [""], 0
+    actual, depth = [""], 0
     for sign in text:
         depth += (sign in "<(") - (sign in ">)")
-        found = [*found, ""] if sign == "," and not depth else [*found[:-1], found[-1] + sign]
-    return found
+        actual = [*actual, ""] if sign == "," and not depth else [*actual[:-1], actual[-1] + sign]
+    return actual
 
 
 def table(rows: Iterable[Sequence[Any]], schema: str) -> pa.Table:
     """Make a table of Arrow, as `spark.createDataFrame` makes one of Spark."""
-    fields = [one.strip().split(" ", 1) for one in _parts(schema)]
+    fields = [part.strip().split(" ", 1) for part in _parts(schema)]
     listed = list(rows)
     columns = zip(*listed, strict=True) if listed else [()] * len(fields)
-    return pa.table({name: pa.array(its, type_of(kind)) for (name, kind), its in zip(fields, columns, strict=True)})
+    return pa.table(
+        {name: pa.array(group, type_of(kind)) for (name, kind), group in zip(fields, columns, strict=True)}
+    )
 
 
 def with_columns(given: pa.Table, **columns: Any) -> pa.Table:
     """Add columns, or put others in the place of those that are there: arrays, or one value for all rows."""
     for name, values in columns.items():
-        its = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.repeat(pa.scalar(values), len(given))
+        group = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.repeat(pa.scalar(values), len(given))
         at = given.schema.get_field_index(name)
-        given = given.append_column(name, its) if at < 0 else given.set_column(at, name, its)
+        given = given.append_column(name, group) if at < 0 else given.set_column(at, name, group)
     return given
 
 
@@ -82,7 +84,9 @@ def refusal(
 
 def by(names: str, **cases: Iterable[Any]) -> pytest.MarkDecorator:
     """Give a test the cases of each engine: values of `names`, as for `pytest.mark.parametrize`."""
-    values = [(engine, *(one if "," in names else (one,))) for engine, its in cases.items() for one in its]
+    values = [
+        (engine, *(element if "," in names else (element,))) for engine, group in cases.items() for element in group
+    ]
     return pytest.mark.parametrize(f"engine, {names}", values, indirect=["engine"])
 
 

@@ -218,12 +218,12 @@ def met(spark: SparkSession, name: str, folder: Path) -> tuple[str, str]:
 def assert_as_expected(errors_met: Mapping[str, Sequence[str]]) -> None:
     """Of each kind the class, and one line for a person that begins as expected."""
     assert errors_met.keys() == KINDS.keys()
-    for name, (found, text) in errors_met.items():
+    for name, (actual, text) in errors_met.items():
         kind = KINDS[name]
         if not kind.name:
-            assert not hasattr(errors, found)
+            assert not hasattr(errors, actual)
             assert "boom" in text
             continue
-        assert (found, text[: len(kind.begins)]) == (kind.name, kind.begins), (name, text)
+        assert (actual, text[: len(kind.begins)]) == (kind.name, kind.begins), (name, text)
         assert text, name
         assert [sign for sign in NOT_FOR_PEOPLE if sign in text] == [], (name, text)

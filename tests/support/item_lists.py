@@ -36,13 +36,14 @@ def rankings_batch(
     queries: Sequence[Sequence[Any]], items: Items, judged: Sequence[Judged], totals: tuple[int, int] = (1, 1)
 ) -> pa.RecordBatch:
     """A batch of rankings with what Spark joins to their items."""
-    kind = pa.array([one for listed in queries for one in listed]).type if any(queries) else pa.string()
+    kind = pa.array([row for listed in queries for row in listed]).type if any(queries) else pa.string()
     features = [
         [{"place": place, **MISSING, **items.get(item, {})} for place, item in enumerate(listed)]
         for listed in queries
     ]
     topics = [
-        [{"item": one, "relevance": float(rel), "topics": list(its)} for one, rel, its in its] for its in judged
+        [{"item": one, "relevance": float(rel), "topics": list(group)} for one, rel, group in group]
+        for group in judged
     ]
     n = len(queries)
     of_judged = pa.struct([("item", kind), ("relevance", pa.float64()), ("topics", pa.list_(pa.string()))])
@@ -84,7 +85,7 @@ def values(
 
 def defined_ils(listed: Sequence[Any], items: Items, by: str, k: int) -> float:
     """Mean similarity of the pairs of which both items have features."""
-    known = [items[one][by] for one in listed[:k] if items.get(one, {}).get(by)]
+    known = [items[row][by] for row in listed[:k] if items.get(row, {}).get(by)]
     pairs = list(itertools.combinations(known, 2))
     similarity = cosine if by == "vector" else jaccard
     return sum(similarity(*pair) for pair in pairs) / len(pairs) if pairs else math.nan
@@ -101,16 +102,18 @@ def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
 
 def defined_left_out(listed: Sequence[Any], items: Items, by: str, k: int) -> float:
     pairs = list(itertools.combinations(listed[:k], 2))
-    bad = [pair for pair in pairs if not all(items.get(one, {}).get(by) for one in pair)]
+    bad = [pair for pair in pairs if not all(items.get(side, {}).get(by) for side in pair)]
     return len(bad) / len(pairs) if pairs else math.nan
 
 
 def defined_alpha_ndcg(listed: Sequence[Any], judged: Judged, alpha: float, rel: float, k: int) -> float:
-    topics = {item: set(its) for item, relevance, its in judged if relevance >= rel and its}
+    topics = {item: set(group) for item, relevance, group in judged if relevance >= rel and group}
     ideal: list[Any] = []
     while len(ideal) < min(k, len(topics)):
         left = sorted(set(topics) - set(ideal), key=bytes_of, reverse=True)
-        ideal.append(max(left, key=lambda one: topic_gain(one, ideal, topics, alpha)))  # the first of the largest
+        ideal.append(
+            max(left, key=lambda element: topic_gain(element, ideal, topics, alpha))
+        )  # the first of the largest
     best = alpha_dcg(ideal, topics, alpha, k)
     return alpha_dcg(listed, topics, alpha, k) / best if best > 0 else 0.0
 
@@ -120,8 +123,8 @@ def bytes_of(item: Any) -> Any:
 
 
 def topic_gain(item: Any, above: Sequence[Any], topics: Mapping[Any, set[str]], alpha: float) -> float:
-    times = sorted(sum(topic in topics.get(one, ()) for one in above) for topic in topics.get(item, ()))
-    return math.fsum((1 - alpha) ** one for one in times)
+    times = sorted(sum(topic in topics.get(element, ()) for element in above) for topic in topics.get(item, ()))
+    return math.fsum((1 - alpha) ** time for time in times)
 
 
 def alpha_dcg(listed: Sequence[Any], topics: Mapping[Any, set[str]], alpha: float, k: int) -> float:
@@ -129,8 +132,8 @@ def alpha_dcg(listed: Sequence[Any], topics: Mapping[Any, set[str]], alpha: floa
 
 
 def defined_mean(listed: Sequence[Any], value: Any, k: int) -> float:
-    found = [value(one) for one in listed[:k]]
-    return sum(found) / len(found) if found else math.nan
+    actual = [value(row) for row in listed[:k]]
+    return sum(actual) / len(actual) if actual else math.nan
 
 
 def defined_first_new(listed: Sequence[Any], items: Items, k: int) -> float:
@@ -139,12 +142,12 @@ def defined_first_new(listed: Sequence[Any], items: Items, k: int) -> float:
 
 def defined_exposure(lists: Sequence[Sequence[Any]], catalogue: Sequence[Any], k: int) -> dict[str, float]:
     """Coverage, Gini and entropy by the sorted exposures of all items of the catalogue, zeros included."""
-    places = [one for listed in lists for one in listed[:k]]
-    exposures = sorted(places.count(one) for one in catalogue)
+    places = [row for listed in lists for row in listed[:k]]
+    exposures = sorted(places.count(element) for element in catalogue)
     n, total = len(exposures), sum(exposures)
     return {
-        "coverage": sum(one > 0 for one in exposures) / n,
+        "coverage": sum(exposure > 0 for exposure in exposures) / n,
         "gini": sum((2 * i - n - 1) * x for i, x in enumerate(exposures, 1)) / (n * total),
         "entropy": sum(-x / total * math.log2(x / total) for x in exposures if x),
-        "outside_catalogue": sum(one not in set(catalogue) for one in places) / len(places),
+        "outside_catalogue": sum(place not in set(catalogue) for place in places) / len(places),
     }

@@ -45,17 +45,17 @@ def judged(events: Iterable[Event], settings: EventSettings) -> dict[tuple[str, 
     """Relevance, rule, deciding event and counts of each (query, item)."""
     pairs: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
     start, end = aware(settings.start), aware(settings.as_of)
-    for one in events:
-        if (start is None or one.ts >= start) and (end is None or one.ts < end):
-            pairs[one.query, one.item].append(one)
-    return {pair: _judged(its, settings) for pair, its in pairs.items()}
+    for event in events:
+        if (start is None or event.ts >= start) and (end is None or event.ts < end):
+            pairs[event.query, event.item].append(event)
+    return {pair: _judged(group, settings) for pair, group in pairs.items()}
 
 
 def _judged(all_events: list[Event], settings: EventSettings) -> dict[str, object]:
     events = _once(all_events, settings)
-    graded = [one for one in events if one.event != settings.impression]
-    negative = [one for one in graded if settings.grades[one.event] < 0]
-    others = [one for one in graded if settings.grades[one.event] >= 0]
+    graded = [element for element in events if element.event != settings.impression]
+    negative = [element for element in graded if settings.grades[element.event] < 0]
+    others = [element for element in graded if settings.grades[element.event] >= 0]
     n_impressions = len(events) - len(graded)
 
     def value(one: Event) -> float:
@@ -69,17 +69,17 @@ def _judged(all_events: list[Event], settings: EventSettings) -> dict[str, objec
         relevance, rule = 0.0, "impressions"
     if others:
         rule = settings.rule
-        best = max(others, key=lambda one: (value(one), settings.grades[one.event], one.event))
-        last = max(others, key=lambda one: (one.ts, value(one), one.event))
+        best = max(others, key=lambda element: (value(element), settings.grades[element.event], element.event))
+        last = max(others, key=lambda element: (element.ts, value(element), element.event))
         cap = max(settings.grades.values()) if settings.cap is None else settings.cap
-        total = sum((Fraction(value(one)) for one in others), Fraction(0))
+        total = sum((Fraction(value(other)) for other in others), Fraction(0))
         relevance, event = {
             "best": (value(best), best.event),
             "last": (value(last), last.event),
             "sum": (float(min(Fraction(cap), total)), None),
         }[settings.rule]
     if negative:
-        one = max(negative, key=lambda one: (one.ts, -settings.grades[one.event], one.event))
+        one = max(negative, key=lambda element: (element.ts, -settings.grades[element.event], element.event))
         followed = any(settings.grades[other.event] > 0 and other.ts > one.ts for other in others)
         if settings.negative == "override" or not followed:
             relevance, rule, event = float(settings.grades[one.event]), "negative", one.event
@@ -91,8 +91,8 @@ def _judged(all_events: list[Event], settings: EventSettings) -> dict[str, objec
         "n_negative": len(negative),
         "n_impressions": n_impressions,
         "n_duplicates": len(all_events) - len(events),
-        "first_ts": min(one.ts for one in events),
-        "last_ts": max(one.ts for one in events),
+        "first_ts": min(event.ts for event in events),
+        "last_ts": max(event.ts for event in events),
     }
 
 
@@ -104,11 +104,11 @@ def _once(events: list[Event], settings: EventSettings) -> list[Event]:
         interval = int(one.ts.timestamp()) // settings.dedup_seconds if settings.dedup_seconds else None
         same[one.event_id if settings.dedup == "event_id" else (one.user, one.event, interval)].append(one)
     grade = {settings.impression: -np.inf, **settings.grades}
-    found = []
-    for its in same.values():
-        first, best = min(its, key=lambda one: one.ts), max(its, key=lambda one: grade[one.event])
-        found.append(Event(best.event, first.days, first.query, first.item, first.event_id, first.user))
-    return found
+    actual = []
+    for group in same.values():
+        first, best = min(group, key=lambda element: element.ts), max(group, key=lambda element: grade[element.event])
+        actual.append(Event(best.event, first.days, first.query, first.item, first.event_id, first.user))
+    return actual
 
 
 def random_events(seed: int, n: int = 400) -> list[Event]:

@@ -66,7 +66,7 @@ def assert_refused(ended: Ended, *named: str) -> None:
     assert ended.out == ""
     assert len(ended.complaints) == 1, ended.err
     (line,) = ended.complaints
-    assert [one for one in named if one not in line] == [], line
+    assert [name for name in named if name not in line] == [], line
     assert "Traceback" not in ended.err
     assert "org.apache" not in ended.err.replace("--packages org.apache", "")
 
@@ -100,7 +100,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any]], types: Mapping
         ]
         path.write_text("\n".join([",".join(columns), *lines, ""]), encoding="utf-8")
     else:
-        pq.write_table(pa.table({name: pa.array(its, types.get(name)) for name, its in columns.items()}), path)
+        pq.write_table(pa.table({name: pa.array(group, types.get(name)) for name, group in columns.items()}), path)
     return path
 
 

@@ -17,15 +17,15 @@ Ranked = Sequence[float | None]
 
 
 def _hits(ranked: Ranked, rel: float) -> list[int]:
-    return [int(one is not None and one >= rel) for one in ranked]
+    return [int(item is not None and item >= rel) for item in ranked]
 
 
 def cg(ranked: Ranked, judged: Sequence[float], k: int) -> float:
-    return sum(one or 0 for one in ranked[:k])
+    return sum(item or 0 for item in ranked[:k])
 
 
 def acg(ranked: Ranked, judged: Sequence[float], k: int) -> float:
-    return sum(max(one or 0, 0) for one in ranked[:k]) / k
+    return sum(max(item or 0, 0) for item in ranked[:k]) / k
 
 
 def p(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
@@ -33,7 +33,7 @@ def p(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
 
 
 def r(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
-    relevant = sum(one >= rel for one in judged)
+    relevant = sum(row >= rel for row in judged)
     return sum(_hits(ranked[:k], rel)) / relevant if relevant else 0
 
 
@@ -46,15 +46,15 @@ def rr(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float
 
 
 def ap(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1, denominator: str = "judged") -> float:
-    found = _hits(ranked[:k], rel)
-    relevant = sum(one >= rel for one in judged)
-    by = {"judged": relevant, "achievable": min(k, relevant), "k": k, "hits": sum(found)}[denominator]
-    total = sum(sum(found[: at + 1]) / (at + 1) for at, hit in enumerate(found) if hit)
+    actual = _hits(ranked[:k], rel)
+    relevant = sum(row >= rel for row in judged)
+    by = {"judged": relevant, "achievable": min(k, relevant), "k": k, "hits": sum(actual)}[denominator]
+    total = sum(sum(actual[: at + 1]) / (at + 1) for at, hit in enumerate(actual) if hit)
     return total / by if by else 0
 
 
 def ap_r(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
-    return ap(ranked, judged, sum(one >= rel for one in judged), rel)
+    return ap(ranked, judged, sum(row >= rel for row in judged), rel)
 
 
 def wap(ranked: Ranked, judged: Sequence[float], k: int) -> float:
@@ -81,28 +81,28 @@ def rbp_residual(ranked: Ranked, judged: Sequence[float], k: int, p: float = 0.8
 
 def judged(ranked: Ranked, judged: Sequence[float], k: int) -> float:
     listed = ranked[:k]
-    return sum(one is not None for one in listed) / len(listed) if listed else float("nan")
+    return sum(row is not None for row in listed) / len(listed) if listed else float("nan")
 
 
 def rprec(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
-    relevant = sum(one >= rel for one in judged)
+    relevant = sum(row >= rel for row in judged)
     return sum(_hits(ranked[:relevant], rel)) / relevant if relevant else 0
 
 
 def bpref(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
-    relevant, others = sum(one >= rel for one in judged), sum(0 <= one < rel for one in judged)
+    relevant, others = sum(row >= rel for row in judged), sum(0 <= row < rel for row in judged)
     total, above = 0.0, 0
-    for one in ranked:
-        if one is not None and one >= rel:
+    for item in ranked:
+        if item is not None and item >= rel:
             total += 1 - min(above, relevant) / min(others, relevant) if above else 1
-        elif one is not None and one >= 0:
+        elif item is not None and item >= 0:
             above += 1
     return total / relevant if relevant else 0
 
 
 DEFINITIONS: dict[str, Callable[..., float]] = {
-    one.__name__: one
-    for one in (acg, ap, ap_r, bpref, cg, err, judged, p, r, rbp, rbp_residual, rprec, rr, success, wap)
+    element.__name__: element
+    for element in (acg, ap, ap_r, bpref, cg, err, judged, p, r, rbp, rbp_residual, rprec, rr, success, wap)
 }
 
 
@@ -122,15 +122,15 @@ def lists_of(
     for groups in queries:
         n_before = len(relevances)
         for place, group in enumerate(groups):
-            for relevance in sorted(set(group), key=lambda one: -np.inf if one is None else one):
+            for relevance in sorted(set(group), key=lambda element: -np.inf if element is None else element):
                 scores.append(-float(place))
                 relevances.append(np.nan if relevance is None else float(relevance))
-                counts.append(sum(1 for one in group if one == relevance))
+                counts.append(sum(1 for row in group if row == relevance))
         lengths.append(len(relevances) - n_before)
     offsets, relevance = to_offsets(np.array(lengths, dtype=np.int64)), np.array(relevances, dtype=np.float64)
     missing = unretrieved or [()] * len(queries)
     judged = [
-        [one for group in groups for one in group if one is not None] + list(more)
+        [row for group in groups for row in group if row is not None] + list(more)
         for groups, more in zip(queries, missing, strict=True)
     ]
     levels = {level for metric in metrics for level in metric.levels}
@@ -142,7 +142,9 @@ def lists_of(
         ),
         offsets=offsets,
         lengths=np.array([sum(map(len, groups)) for groups in queries], dtype=np.int64),
-        at_least={level: np.array([sum(one >= level for one in its) for its in judged]) for level in levels},
+        at_least={
+            level: np.array([sum(element >= level for element in rows) for rows in judged]) for level in levels
+        },
         max_k=max_k,
     )
 
@@ -157,5 +159,5 @@ def value(text: str, groups: Sequence[Group], unretrieved: Sequence[float] = ())
 def over_all_orders(definition: Callable[[Sequence[float | None]], float], groups: Sequence[Group]) -> float:
     """Mean of a definition over every order of tied items."""
     orders = [itertools.permutations(group) for group in groups]
-    found = [definition([one for group in order for one in group]) for order in itertools.product(*orders)]
-    return sum(found) / len(found)
+    actual = [definition([row for group in order for row in group]) for order in itertools.product(*orders)]
+    return sum(actual) / len(actual)

@@ -57,7 +57,7 @@ def statuses(ended: Ended) -> dict[str, str]:
     lines = takewhile(lambda line: line.startswith("  "), out[out.rindex("\nsteps of 2026") :].splitlines()[2:])
     return {
         name.strip(): rest.split(" after")[0].split(":")[0].strip()
-        for name, _, rest in (one.partition(": ") for one in lines)
+        for name, _, rest in (line.partition(": ") for line in lines)
     }
 
 

@@ -60,8 +60,8 @@ class Server:
 
     def requests(self) -> list[str]:
         """Requests so far: `GET data/rows/0.parquet`, or `LIST data`; not those of this class."""
-        found = _ANY.findall(self.log.read_text(errors="replace"))
-        asked = [(method, unquote(path).lstrip("/")) for method, path in found if method in ("GET", "HEAD")]
+        actual = _ANY.findall(self.log.read_text(errors="replace"))
+        asked = [(method, unquote(path).lstrip("/")) for method, path in actual if method in ("GET", "HEAD")]
         listings = ((path.partition("?")[0], "list-type" in path) for _, path in asked)
         return [
             f"LIST {bucket}" if lists else f"{method} {path}"

@@ -52,12 +52,14 @@ def kill_group(process: subprocess.Popen[str]) -> None:
 
 def installed() -> list[Path]:
     """Files and folders of installed packages, of each name the one that is imported; without this package."""
-    found: dict[str, Path] = {}
+    actual: dict[str, Path] = {}
     for folder in map(Path, sys.path):
         if folder.name in ("site-packages", "dist-packages") and folder.is_dir():
             for path in folder.iterdir():
-                found.setdefault(path.name, path)
-    return [path for name, path in found.items() if not name.startswith(("ndcg_spark", "_ndcg_spark", "__pycache__"))]
+                actual.setdefault(path.name, path)
+    return [
+        path for name, path in actual.items() if not name.startswith(("ndcg_spark", "_ndcg_spark", "__pycache__"))
+    ]
 
 
 def make_bare_python(folder: Path) -> tuple[Path, dict[str, str]]:
@@ -81,8 +83,8 @@ def make_bare_python(folder: Path) -> tuple[Path, dict[str, str]]:
     environment |= {"PYTHONPATH": str(packages), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
     environment |= {"SPARK_SUBMIT_OPTS": SHORT_LIVED}
-    found = run_process([python, "-c", "import pyspark, click; import ndcg_spark"], folder, environment)
-    assert found.err.strip().endswith("No module named 'ndcg_spark'")
+    actual = run_process([python, "-c", "import pyspark, click; import ndcg_spark"], folder, environment)
+    assert actual.err.strip().endswith("No module named 'ndcg_spark'")
     return python, environment
 
 

@@ -252,8 +252,8 @@ def queries_without_ties(rows: Iterable[Row], k: int) -> set[str]:
     for row in rows:
         if row.score is not None:
             scores.setdefault(str(row.query), []).append(row.score)
-    first = {query: sorted(its, reverse=True)[: k + 1] for query, its in scores.items()}
-    return {query for query, its in first.items() if len(set(its)) == len(its)}
+    first = {query: sorted(group, reverse=True)[: k + 1] for query, group in scores.items()}
+    return {query for query, group in first.items() if len(set(group)) == len(group)}
 
 
 def _row(line: Mapping[str, str]) -> Row:

@@ -61,14 +61,14 @@ def expected_ndcg(scores: Sequence[float], relevances: Sequence[float], k: int |
     """NDCG with gain 2^rel - 1, averaged over the orders of tied items, by loops over groups."""
     k = len(scores) if k is None else k
     gains = [2.0**relevance - 1 for relevance in relevances]
-    found, rank = 0.0, 1
+    actual, rank = 0.0, 1
     for score in sorted(set(scores), reverse=True):
         group = [gain for one, gain in zip(scores, gains, strict=True) if one == score]
         weights = sum(1 / math.log2(i + 1) for i in range(rank, min(rank + len(group), k + 1)))
-        found += sum(group) / len(group) * weights
+        actual += sum(group) / len(group) * weights
         rank += len(group)
     best = sum(gain / math.log2(i + 2) for i, gain in enumerate(sorted(gains, reverse=True)[:k]))
-    return found / best if best else 0.0
+    return actual / best if best else 0.0
 
 
 # ------------------------------------------------------------------------------------- the worker functions in a row
@@ -128,12 +128,12 @@ def found_items(queries: Mapping[str, Any], items: Mapping[str, Any], metric: st
     task = RetrievalTask(
         settings=settings, k=k, kind=kind, item_kind=kind, label_kind=label_kind, sent_rows=sent_rows
     )
-    found: dict[Any, list[tuple[Any, float]]] = {}
+    actual: dict[Any, list[tuple[Any, float]]] = {}
     for batch in run_workers(queries, items, task, rows=rows):
         for row in batch.to_pylist():
-            found.setdefault(row["query_id"], []).append((row["item_id"], row["score"]))
-            assert row["rank"] == len(found[row["query_id"]])
-    return found
+            actual.setdefault(row["query_id"], []).append((row["item_id"], row["score"]))
+            assert row["rank"] == len(actual[row["query_id"]])
+    return actual
 
 
 def scored(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cutoffs: tuple[int | None, ...], *,

@@ -90,11 +90,11 @@ LIGHT = frozenset({f"{PACKAGE}.core.lazy_names", f"{PACKAGE}.errors", f"{PACKAGE
 
 def _public_names() -> frozenset[str]:
     """Names that `__init__` of the package and its rooms hand on, as `ndcg_spark.history.frames.roll_up`."""
-    found = {f"{PACKAGE}.ml.NdcgEvaluator", f"{PACKAGE}.ml.with_query_folds", f"{PACKAGE}.mlflow.log_evaluation"}
+    actual = {f"{PACKAGE}.ml.NdcgEvaluator", f"{PACKAGE}.ml.with_query_folds", f"{PACKAGE}.mlflow.log_evaluation"}
     for path in (PROJECT_ROOT / PACKAGE).rglob("__init__.py"):
         imports = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom))
-        found |= {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
-    return frozenset(found)
+        actual |= {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    return frozenset(actual)
 
 
 PUBLIC = _public_names()
@@ -175,7 +175,7 @@ def room_of(module: str) -> int | None:
 def kind_of(module: str) -> int:
     """Place of what a module is in `KINDS`."""
     name = module.removeprefix(f"{PACKAGE}.")
-    return next(at for at, kind in enumerate(KINDS) if any(fnmatchcase(name, one) for one in kind.modules))
+    return next(at for at, kind in enumerate(KINDS) if any(fnmatchcase(name, module) for module in kind.modules))
 
 
 def own_imports(source: Source, nodes: Iterator[ast.AST] | None = None) -> Iterator[tuple[int, str]]:
@@ -292,11 +292,13 @@ def internal_sections(source: Source) -> list[str]:
     public = {name.rpartition(".")[2] for name in PUBLIC if name.startswith(f"{source.module}.")}
     findings = []
     for node in source.tree.body:
-        for one in (
+        for field in (
             ast.walk(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name not in public else ()
         ):
-            if isinstance(one, ast.FunctionDef | ast.ClassDef) and _SECTION.search(ast.get_docstring(one) or ""):
-                findings.append(f"{source.module}:{one.lineno} {one.name} has sections, and users do not import it")
+            if isinstance(field, ast.FunctionDef | ast.ClassDef) and _SECTION.search(ast.get_docstring(field) or ""):
+                findings.append(
+                    f"{source.module}:{field.lineno} {field.name} has sections, and users do not import it"
+                )
     return findings
 
 
@@ -329,7 +331,7 @@ def spelled_labels(source: Source) -> list[str]:
 def _spells_metric(node: ast.AST) -> bool:
     """Check for `f"{metric}@{k}"`, `f"{metric}@all"` and `concat_ws("@", ...)`; `remove @{k}` is not a label."""
     if isinstance(node, ast.JoinedStr):
-        shown = "".join(one.value if isinstance(one, ast.Constant) else "{}" for one in node.values)
+        shown = "".join(element.value if isinstance(element, ast.Constant) else "{}" for element in node.values)
         return re.search(r"(?<!\s)@\{|\}@all\b", shown) is not None
     if isinstance(node, ast.Constant):
         return "concat_ws('@'" in str(node.value)
@@ -405,7 +407,7 @@ def _bodies(value: ast.expr, nodes: list[ast.AST]) -> list[ast.AST]:
     if isinstance(value, ast.Lambda):
         return [value]
     named = ast.unparse(value)
-    return [one for one in nodes if isinstance(one, ast.FunctionDef) and one.name == named]
+    return [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == named]
 
 
 def _fails(value: ast.expr, nodes: list[ast.AST]) -> bool:
@@ -418,10 +420,13 @@ def _passes_on(value: ast.expr, name: str, nodes: list[ast.AST]) -> bool:
     for node in nodes:
         if isinstance(node, ast.Assign):
             targets, values = (
-                one.elts if isinstance(one, ast.Tuple) else [one] for one in (node.targets[0], node.value)
+                element.elts if isinstance(element, ast.Tuple) else [element]
+                for element in (node.targets[0], node.value)
             )
             pairs = zip(targets, values, strict=False)
-            kept |= {ast.unparse(one) for one, its in pairs if isinstance(its, ast.Attribute) and its.attr == name}
+            kept |= {
+                ast.unparse(one) for one, group in pairs if isinstance(group, ast.Attribute) and group.attr == name
+            }
     calls = (node for body in _bodies(value, nodes) for node in ast.walk(body) if isinstance(node, ast.Call))
     return ast.unparse(value) in kept or any(ast.unparse(call.func) in kept for call in calls)
 
@@ -456,11 +461,11 @@ def names_of_room(room: str) -> list[str]:
 
 def public() -> dict[str, Any]:
     """All of it, as `evaluate` and `history.roll_up`; what the package has itself is not there twice."""
-    found = {name: getattr(ndcg_spark, name) for name in ndcg_spark.__all__}
+    actual = {name: getattr(ndcg_spark, name) for name in ndcg_spark.__all__}
     for room in PUBLIC_ROOMS:
         module = importlib.import_module(f"ndcg_spark.{room}")
-        found |= {f"{room}.{name}": getattr(module, name) for name in dir(module) if name not in found}
-    return found | {f"ml.{name}": getattr(importlib.import_module("ndcg_spark.ml"), name) for name in OF_ML}
+        actual |= {f"{room}.{name}": getattr(module, name) for name in dir(module) if name not in actual}
+    return actual | {f"ml.{name}": getattr(importlib.import_module("ndcg_spark.ml"), name) for name in OF_ML}
 
 
 def public_functions() -> dict[str, Any]:
@@ -470,5 +475,9 @@ def public_functions() -> dict[str, Any]:
 def names_for_type_checkers(package: str) -> list[str]:
     """What `__init__` imports for type checkers alone."""
     path = Path(inspect.getfile(importlib.import_module(package)))
-    (block,) = (one for one in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(one, ast.If))
-    return sorted(alias.name for one in block.body if isinstance(one, ast.ImportFrom) for alias in one.names)
+    (block,) = (
+        element for element in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(element, ast.If)
+    )
+    return sorted(
+        alias.name for element in block.body if isinstance(element, ast.ImportFrom) for alias in element.names
+    )

@@ -68,9 +68,9 @@ def array_table(spark: SparkSession, rows: Sequence[Row], choices: Choices) -> D
     one = f"array<struct<item:{item}, relevance:double>>"
     schema = f"query_id string, ranked array<double>, judged array<double>, ranked_items {one}, judged_items {one}"
     cells = []
-    for query, its in rows_by_query(rows).items():
-        ranked = [(row.item, row.relevance) for row in in_rank_order(its, choices)]
-        judged = [(row.item, row.relevance) for row in its if row.relevance is not None]
+    for query, group in rows_by_query(rows).items():
+        ranked = [(row.item, row.relevance) for row in in_rank_order(group, choices)]
+        judged = [(row.item, row.relevance) for row in group if row.relevance is not None]
         cells.append((query, [rel for _, rel in ranked], [rel for _, rel in judged], ranked, judged))
     return spark.createDataFrame(cells, schema)
 
@@ -79,8 +79,8 @@ def ranks_of(rows: Iterable[Row], choices: Choices) -> dict[tuple[object, object
     """1-based rank by (query, item)."""
     return {
         (query, row.item): rank
-        for query, its in rows_by_query(rows).items()
-        for rank, row in enumerate(in_rank_order(its, choices), start=1)
+        for query, group in rows_by_query(rows).items()
+        for rank, row in enumerate(in_rank_order(group, choices), start=1)
     }
 
 
@@ -162,16 +162,18 @@ class Case:
 
     def ranking_here(self) -> LocalRanking:
         """Rank tables of Arrow on this machine."""
-        found = rank_locally({name: open_memory_table(one, name) for name, one in self.tables.items()}, self.settings)
-        assert isinstance(found, LocalRanking), found
-        return found
+        actual = rank_locally(
+            {name: open_memory_table(one, name) for name, one in self.tables.items()}, self.settings
+        )
+        assert isinstance(actual, LocalRanking), actual
+        return actual
 
     def results_here(self) -> Results:
         """Results of this machine, under the keys of `collect_cases`."""
-        found = self.ranking_here()
+        actual = self.ranking_here()
         names = ("run", *self.settings.columns.query)
         return {
-            _key([str(row[name]) for name in names], row["k"]): _result(row) for row in found.per_query().to_pylist()
+            _key([str(row[name]) for name in names], row["k"]): _result(row) for row in actual.per_query().to_pylist()
         }
 
 
@@ -228,12 +230,12 @@ def collect_cases(cases: Mapping[str, Case]) -> dict[str, Results]:
         frames.append(
             case.per_query().select(F.lit(name).alias("way"), key.alias("key"), "k", *VALUES, *EXACT_FIELDS)
         )
-    found: dict[str, Results] = {name: {} for name in cases}
+    actual: dict[str, Results] = {name: {} for name in cases}
     for row in reduce(lambda left, right: left.unionByName(right), frames).collect():
         key = _key(row["key"], row["k"])
-        assert key not in found[row["way"]], (row["way"], key)
-        found[row["way"]][key] = _result(row)
-    return found
+        assert key not in actual[row["way"]], (row["way"], key)
+        actual[row["way"]][key] = _result(row)
+    return actual
 
 
 def _key(run_and_query: Sequence[str], k: int | None) -> tuple[Any, int | None]:
@@ -247,8 +249,8 @@ def _result(row: Any) -> Result:
 
 def assert_same_results(got: Results, expected: Results, tolerance: float = TOLERANCE) -> None:
     """Counts and status exactly; dcg, idcg and ndcg to `tolerance`, or null together."""
-    found = differences(got, expected, tolerance)
-    assert not found, found
+    actual = differences(got, expected, tolerance)
+    assert not actual, actual
 
 
 def differences(got: Results, expected: Results, tolerance: float = TOLERANCE) -> str:

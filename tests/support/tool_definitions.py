@@ -21,8 +21,8 @@ Definition = Callable[[Sequence[Row], Cutoff], float | None]
 
 
 def values_of(definition: Definition, queries: Mapping[str, Sequence[Row]], cutoffs: Sequence[Cutoff]) -> Values:
-    found = {(query, k): definition(rows, k) for query, rows in queries.items() for k in cutoffs}
-    return {key: value for key, value in found.items() if value is not None}
+    actual = {(query, k): definition(rows, k) for query, rows in queries.items() for k in cutoffs}
+    return {key: value for key, value in actual.items() if value is not None}
 
 
 # --- Small parts
@@ -36,10 +36,10 @@ def discounted(gains: Iterable[float], k: Cutoff, discount: str = "log2") -> flo
 
 def shown(rows: Sequence[Row], *, last_item_first: bool = False) -> list[Row]:
     """Retrieved items by score; tied ones by the bytes of the item, the smallest first or the largest."""
-    found = sorted((row for row in rows if row.score is not None), key=lambda row: row.item.encode())
+    actual = sorted((row for row in rows if row.score is not None), key=lambda row: row.item.encode())
     if last_item_first:
-        found.reverse()
-    return sorted(found, key=lambda row: row.score or 0.0, reverse=True)
+        actual.reverse()
+    return sorted(actual, key=lambda row: row.score or 0.0, reverse=True)
 
 
 def labels(rows: Sequence[Row]) -> list[float]:
@@ -60,11 +60,11 @@ def best(gains: Iterable[float]) -> list[float]:
 
 def averaged_over_ties(rows: Sequence[Row], gain: Callable[[float], float], *, single: bool) -> list[float]:
     """Gain of each rank, averaged over the items that share its score."""
-    found: list[float] = []
+    actual: list[float] = []
     for tied in groups_by_score(rows, "float32" if single else "double"):
         gains = [gain(label(row)) for row in tied]
-        found += [sum(gains) / len(gains)] * len(gains)
-    return found
+        actual += [sum(gains) / len(gains)] * len(gains)
+    return actual
 
 
 # --- This project's own two

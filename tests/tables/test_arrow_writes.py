@@ -333,7 +333,7 @@ def test_all_outputs_are_finished_though_one_cannot_be():
     outputs = [Output("a", ["finish"]), Output("b"), Output("c")]
     with pytest.raises(OSError, match="finish of a"):
         swap_in(outputs)
-    assert [one.calls for one in outputs] == [["swap", "finish"]] * 3
+    assert [output.calls for output in outputs] == [["swap", "finish"]] * 3
 
 
 # ------------------------------------------------------------------------------------------- rows that do not fit
@@ -509,5 +509,5 @@ def test_types_of_files_are_those_of_spark(tmp_path):
     )
     pq.write_table(table.select(["old"]), tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
     pq.write_table(table.select(["plain", "zoned"]), tmp_path / "new.parquet")
-    found = [_to_spark_schema(pq.read_metadata(tmp_path / f"{name}.parquet").schema) for name in ("old", "new")]
-    assert [field.type.tz for schema in found for field in schema] == ["UTC", None, "UTC"]
+    actual = [_to_spark_schema(pq.read_metadata(tmp_path / f"{name}.parquet").schema) for name in ("old", "new")]
+    assert [field.type.tz for schema in actual for field in schema] == ["UTC", None, "UTC"]

@@ -113,7 +113,7 @@ def test_a_clustered_table_of_unity_catalog_is_named_and_nothing_else(databricks
     assert write.pop("userMetadata")
     assert write.pop("condition").count(NAME) == 1
     assert write == {"table": TABLE, "columns": ["run", "value", "dataset", "run_date", "slice"], "values": [2, 2]}
-    assert {one.partition(TABLE)[0] for one in databricks.said} == {"DESCRIBE TABLE EXTENDED ", "DESCRIBE HISTORY "}
+    assert {line.partition(TABLE)[0] for line in databricks.said} == {"DESCRIBE TABLE EXTENDED ", "DESCRIBE HISTORY "}
 
 
 def test_a_column_is_added_by_a_statement_before_the_commit(databricks, new_rows):
@@ -121,7 +121,7 @@ def test_a_column_is_added_by_a_statement_before_the_commit(databricks, new_rows
         swap_in([staged])
     (write,) = databricks.writes
     assert write["columns"] == ["run", "value", "dataset", "country", "run_date", "slice"]
-    altered = [one for one in databricks.said if one.startswith("ALTER")]
+    altered = [line for line in databricks.said if line.startswith("ALTER")]
     assert altered == [f"ALTER TABLE {TABLE} ADD COLUMNS (`country` string)"]
 
 
@@ -360,7 +360,7 @@ def test_a_long_history_is_read_as_far_as_needed():
 
 def logged(folder, version, *actions):
     (folder / "_delta_log").mkdir(exist_ok=True)
-    lines = "\n".join(json.dumps(one) for one in actions)
+    lines = "\n".join(json.dumps(action) for action in actions)
     (folder / "_delta_log" / f"{version:020d}.json").write_text(lines)
 
 

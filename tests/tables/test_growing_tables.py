@@ -59,9 +59,9 @@ def in_catalog(names):
 
 @pytest.mark.parametrize("kind", OURS)
 def test_each_of_our_tables_is_known(kind):
-    found = find_kind([*OURS[kind], "dataset"])
-    assert found is not None
-    assert found.name == kind
+    actual = find_kind([*OURS[kind], "dataset"])
+    assert actual is not None
+    assert actual.name == kind
     assert in_catalog([*OURS[kind], "dataset"]).compare(stored(OURS[kind]), grow=True) == Growth()
 
 
@@ -114,7 +114,7 @@ def test_our_results_do_not_go_into_a_table_of_something_else(ours):
 def test_judgments_of_several_makers_are_one_kind():
     ratings = [*JUDGED, "rule", "decided_by", "n_ratings", "weight_sum", "run"]
     growth = in_catalog([*OURS["judgments table"], "dataset"]).compare(stored(ratings), grow=True)
-    assert [one.name for one in growth.added] == ["decided_by", "n_ratings", "weight_sum"]
+    assert [field.name for field in growth.added] == ["decided_by", "n_ratings", "weight_sum"]
     assert growth.lacking == ("event", "n_events", "n_negative", "n_impressions")
 
 
@@ -216,7 +216,7 @@ def values(spark, place, kind=None):
 
 def of_a_night(run_date, *, more):
     facts = [(1.0, "DE"), (0.5, "FR")] if more else [(None, None)] * 2
-    return [(run_date, f"q{at}", *its) for at, its in enumerate(facts)]
+    return [(run_date, f"q{at}", *group) for at, group in enumerate(facts)]
 
 
 THREE_NIGHTS = [row for at, one in enumerate(NIGHTS) for row in of_a_night(one, more=at == 1)]
@@ -225,12 +225,12 @@ THREE_NIGHTS = [row for at, one in enumerate(NIGHTS) for row in of_a_night(one, 
 @pytest.mark.parametrize("kind", ["parquet", "table"])
 def test_a_night_with_a_metric_and_a_segment_more_and_one_with_less(spark, rankings, tmp_path, kind):
     place = "growing_queries" if kind == "table" else tmp_path / "q"
-    its = ("--per-query-output", place, "--per-query-format", kind)
+    group = ("--per-query-output", place, "--per-query-format", kind)
     try:
-        assert night(rankings, NIGHTS[0], "--k", 3, *its) == []
+        assert night(rankings, NIGHTS[0], "--k", 3, *group) == []
         added, lacking = told_of(place)
-        assert night(rankings, NIGHTS[1], *MORE, *its) == added
-        assert night(rankings, NIGHTS[2], "--k", 3, *its) == lacking
+        assert night(rankings, NIGHTS[1], *MORE, *group) == added
+        assert night(rankings, NIGHTS[2], "--k", 3, *group) == lacking
         assert values(spark, place, kind) == THREE_NIGHTS
     finally:
         spark.sql("DROP TABLE IF EXISTS growing_queries")
@@ -243,13 +243,13 @@ def test_strict_refuses_what_is_new_and_what_lacks(rankings, tmp_path):
     night(rankings, NIGHTS[0], "--k", 3, *narrow)
     night(rankings, NIGHTS[0], *MORE, *wide)
     before = files_below(tmp_path)
-    its = ("--input", rankings, "--dataset", "shop", "--run-date", NIGHTS[1])
-    assert_refused(mean_ndcg(*its, *MORE, *narrow), "has no column 'ap', 'country'", "--schema grow")
-    assert_refused(mean_ndcg(*its, "--k", 3, *wide), "has a column 'ap', 'country'", "write to a new folder")
+    group = ("--input", rankings, "--dataset", "shop", "--run-date", NIGHTS[1])
+    assert_refused(mean_ndcg(*group, *MORE, *narrow), "has no column 'ap', 'country'", "--schema grow")
+    assert_refused(mean_ndcg(*group, "--k", 3, *wide), "has a column 'ap', 'country'", "write to a new folder")
     assert files_below(tmp_path) == before
     config = tmp_path / "run.toml"
     config.write_text('schema = "strict"\n')
-    assert_refused(mean_ndcg(*its, *MORE, *narrow[:2], *LOCAL, "--config", config), "has no column 'ap', 'country'")
+    assert_refused(mean_ndcg(*group, *MORE, *narrow[:2], *LOCAL, "--config", config), "has no column 'ap', 'country'")
 
 
 def test_a_column_of_another_type_than_on_any_earlier_night_is_refused(rankings, tmp_path):
@@ -257,14 +257,14 @@ def test_a_column_of_another_type_than_on_any_earlier_night_is_refused(rankings,
     place = tmp_path / "q"
     numbers = write_table(
         tmp_path / "numbers.parquet",
-        {name: its.to_pylist() for name, its in zip(*_columns(rankings), strict=True) if name != "country"}
+        {name: group.to_pylist() for name, group in zip(*_columns(rankings), strict=True) if name != "country"}
         | {"country": [49] * 6},
     )
-    its = ("--per-query-output", place, *LOCAL)
-    night(numbers, NIGHTS[0], *MORE, *its)
-    night(rankings, NIGHTS[1], "--k", 3, *its)
+    group = ("--per-query-output", place, *LOCAL)
+    night(numbers, NIGHTS[0], *MORE, *group)
+    night(rankings, NIGHTS[1], "--k", 3, *group)
     before = files_below(place)
-    ended = mean_ndcg("--input", rankings, "--dataset", "shop", "--run-date", NIGHTS[2], *MORE, *its)
+    ended = mean_ndcg("--input", rankings, "--dataset", "shop", "--run-date", NIGHTS[2], *MORE, *group)
     assert_refused(ended, f"column 'country' is bigint in '{place}' and string in these results", "new folder")
     assert files_below(place) == before
 
@@ -277,8 +277,8 @@ def _columns(path):
 def test_a_table_that_was_named_by_mistake_goes_on(spark, rankings):
     """Per-query results into the metric table, twice: as it is, and after their columns were added to it."""
     spark.sql("DROP TABLE IF EXISTS growing_metrics")
-    its = ("--input", rankings, "--dataset", "shop", "--k", 3)
-    mistake = (*its, "--run-date", NIGHTS[1], "--per-query-output", "growing_metrics")
+    group = ("--input", rankings, "--dataset", "shop", "--k", 3)
+    mistake = (*group, "--run-date", NIGHTS[1], "--per-query-output", "growing_metrics")
     try:
         night(rankings, NIGHTS[0], "--k", 3, "--output", "growing_metrics")
         ended = mean_ndcg(*mistake)
@@ -295,15 +295,15 @@ def test_a_table_that_was_named_by_mistake_goes_on(spark, rankings):
 
 
 def test_a_column_stays_where_the_write_fails(spark, rankings, tmp_path, monkeypatch):
-    its = ("--per-query-output", "growing_failed")
+    group = ("--per-query-output", "growing_failed")
     try:
-        night(rankings, NIGHTS[0], "--k", 3, *its)
+        night(rankings, NIGHTS[0], "--k", 3, *group)
         with monkeypatch.context() as broken:
             broken.setattr("ndcg_spark.tables.table_writes.LocalTableWrite.swap", _fails)
-            ended = mean_ndcg("--input", rankings, "--dataset", "shop", "--run-date", NIGHTS[1], *MORE, *its)
+            ended = mean_ndcg("--input", rankings, "--dataset", "shop", "--run-date", NIGHTS[1], *MORE, *group)
         assert ended.code == 2
         assert values(spark, "growing_failed") == of_a_night(NIGHTS[0], more=False)
-        assert night(rankings, NIGHTS[1], *MORE, *its) == []
+        assert night(rankings, NIGHTS[1], *MORE, *group) == []
         assert values(spark, "growing_failed") == THREE_NIGHTS[:4]
     finally:
         spark.sql("DROP TABLE IF EXISTS growing_failed")
@@ -316,15 +316,15 @@ def _fails(_):
 def test_tables_of_a_version_with_fewer_columns_get_them(rankings, tmp_path):
     """Also the run log."""
     places = {"--output": tmp_path / "m", "--run-log": tmp_path / "log"}
-    its = [*LOCAL, *(part for pair in places.items() for part in pair)]
-    night(rankings, NIGHTS[0], "--k", 3, *its)
+    group = [*LOCAL, *(part for pair in places.items() for part in pair)]
+    night(rankings, NIGHTS[0], "--k", 3, *group)
     for path in tmp_path.rglob("*.parquet"):
         table = pq.ParquetFile(path).read().replace_schema_metadata(None)  # in which Spark has the columns once more
-        fewer = table.drop_columns([one for one in ("input", "steps") if one in table.column_names])
+        fewer = table.drop_columns([element for element in ("input", "steps") if element in table.column_names])
         pq.write_table(fewer, path, use_deprecated_int96_timestamps=True)  # as Spark does
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    told = night(rankings, NIGHTS[1], "--k", 3, *its)
-    assert sorted(one for one in told if not one.startswith("run ")) == [
+    told = night(rankings, NIGHTS[1], "--k", 3, *group)
+    assert sorted(line for line in told if not line.startswith("run ")) == [
         f"column 'input' is added to '{places['--output']}'; it is null for earlier nights",
         f"column 'steps' is added to '{places['--run-log']}'; it is null for earlier nights",
     ]

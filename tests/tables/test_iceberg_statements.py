@@ -32,8 +32,8 @@ class Session:
         self.conf = SimpleNamespace(get=self.settings.get)
         self.described = described
         columns = [
-            SimpleNamespace(name=one.name, isPartition=one.name in ("run_date", "slice"), isBucket=False)
-            for one in IN_TABLE
+            SimpleNamespace(name=field.name, isPartition=field.name in ("run_date", "slice"), isBucket=False)
+            for field in IN_TABLE
         ]
         self.catalog = SimpleNamespace(
             tableExists=lambda _: True, listColumns=lambda _: columns, refreshTable=lambda _: None

@@ -67,9 +67,9 @@ class Place:
             for row in stored_rows(self.files)
             if (row["run_date"], row["dataset"], row["run"], row["segment_by"]) == (run_date, dataset, run, "")
         ]
-        found = {(row["metric"], row["k"]): row["value"] for row in named}
-        assert len(found) == len(named)
-        return found
+        actual = {(row["metric"], row["k"]): row["value"] for row in named}
+        assert len(actual) == len(named)
+        return actual
 
 
 @pytest.fixture(scope="module")
@@ -252,8 +252,8 @@ def test_a_gate_is_judged_after_the_metrics_are_written(kept, folder, gate, code
     assert (ended.code, ended.complaints) == (code, [])
     assert kept.means(NIGHTS[2], f"gate {code}", "") == means(night_rows(1))
     wanted = value_of(ended.json, "ndcg", 3)
-    found = [(one["gate"], one["value"], one["met"]) for one in ended.json["gates"]]
-    assert found[0] == (gate, wanted, code == 0)
+    actual = [(row["gate"], row["value"], row["met"]) for row in ended.json["gates"]]
+    assert actual[0] == (gate, wanted, code == 0)
     assert [line for line in ended.out.splitlines() if line.startswith(f"gate {gate}")]
 
 

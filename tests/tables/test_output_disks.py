@@ -120,7 +120,7 @@ def test_a_folder_that_is_closed_to_the_user_is_a_line(below):
         with closed(table / below if below else table.parent), pytest.raises(OutputRefusedError) as refused:
             check_output(None, str(table), None, ROWS.schema)
         assert str(refused.value).startswith(f"cannot write '{table}': Permission denied")
-        assert not [one for one in table.iterdir() if one.name.startswith(".")]
+        assert not [path for path in table.iterdir() if path.name.startswith(".")]
 
 
 FOREIGN = ("notes/x.parquet", "run_date=2026-01-31/other/x.parquet")

@@ -214,9 +214,9 @@ def test_a_table_that_cannot_be_found_any_more_has_the_files_that_its_rows_come_
     spark: SparkSession, tmp_path: Path
 ) -> None:
     spark.range(1).write.parquet(str(tmp_path / "rows"))
-    found = reading_of(spark, "--input", "places_gone", None, spark.read.parquet(str(tmp_path / "rows")))
-    assert found.folders == frozenset()
-    assert {os.path.dirname(file) for file in found.files} == {str(tmp_path / "rows")}
+    actual = reading_of(spark, "--input", "places_gone", None, spark.read.parquet(str(tmp_path / "rows")))
+    assert actual.folders == frozenset()
+    assert {os.path.dirname(file) for file in actual.files} == {str(tmp_path / "rows")}
 
 
 def test_a_path_that_spark_does_not_reach_is_unknown_unless_workers_may_reach_it(spark: SparkSession) -> None:
@@ -274,8 +274,8 @@ def test_credentials_in_an_output_are_refused_before_spark_is_asked(spark: Spark
 )
 def test_what_is_no_file_of_a_slice_is_named(tmp_path: Path, name: str) -> None:
     """An empty folder, too, and a file that has the name of a folder; beside a night as it should be."""
-    for one in ("run_date=2026-01-31/slice=a/part-0.parquet", name):
-        place = tmp_path / one if not one.endswith("/") else tmp_path / one / "_empty"
+    for line in ("run_date=2026-01-31/slice=a/part-0.parquet", name):
+        place = tmp_path / line if not line.endswith("/") else tmp_path / line / "_empty"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
     with pytest.raises(OutputRefusedError) as caught:

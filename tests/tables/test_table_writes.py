@@ -54,14 +54,14 @@ def places(spark, tmp_path):
     folder, table = list_places("spark", spark, tmp_path, hive=False)
     schema = tmp_path / "schema"
     spark.sql(f"CREATE SCHEMA writes_elsewhere LOCATION '{elsewhere(schema)}'")
-    found = [
+    actual = [
         folder,
         table,
         Remote(spark, REMOTE_FOLDER, "parquet", elsewhere(tmp_path / "remote"), tmp_path),
         Remote(spark, REMOTE_TABLE, "table", "writes_elsewhere.remote", schema, reached=False),
     ]
-    yield dict(zip(KINDS, found, strict=True))
-    for place in found[:2]:
+    yield dict(zip(KINDS, actual, strict=True))
+    for place in actual[:2]:
         place.drop()
     spark.sql("DROP SCHEMA writes_elsewhere CASCADE")
 
@@ -118,9 +118,9 @@ def test_promises_are_kept(places, promise):
 def test_a_promise_that_is_not_kept_is_a_row_of_the_table(folder, monkeypatch):
     # stands in for: an output that loses what is written to it, because none of ours does
     monkeypatch.setattr(Place, "write", lambda *_, **__: None)
-    found = formats.try_all([folder], "re-run")
-    assert found["parquet folder"]["re-run replaces its rows only"].startswith("NO: PropertyError: rows: []")
-    assert "| re-run replaces its rows only | NO: " in formats.format_table(found)
+    actual = formats.try_all([folder], "re-run")
+    assert actual["parquet folder"]["re-run replaces its rows only"].startswith("NO: PropertyError: rows: []")
+    assert "| re-run replaces its rows only | NO: " in formats.format_table(actual)
 
 
 def test_a_run_that_may_be_empty(places, spark):
@@ -129,7 +129,7 @@ def test_a_run_that_may_be_empty(places, spark):
         may_lack = partial(shop, runs="ab", empty=["b"])
         place.write(rows(spark, 1, "a"), may_lack())
         assert (kind, place.values()) == (kind, [expect_values(1, run="a")])
-        slices = [one for one in place.root.glob("run_date=*/slice=*") if one.is_dir()]
+        slices = [path for path in place.root.glob("run_date=*/slice=*") if path.is_dir()]
         assert len(slices) == (1 if kind == REMOTE_FOLDER else len(slices))  # one of Spark would stay for ever
         for value in (2, 3):
             place.write(rows(spark, value, "ab"), may_lack())
@@ -309,7 +309,7 @@ def test_readers_are_sent_to_a_place_that_is_there(remote_table, spark):
     remote_table.write(rows(spark, 1, "ab"), AB)
     remote_table.write(rows(spark, 2, "a"), shop(runs="ab", empty="b"))
     locations = read_locations(spark, remote_table.reference, list(AB.folders.values()))
-    assert [Path(unquote(one.removeprefix(NAME))).is_dir() for one in locations.values()] == [True, True]
+    assert [Path(unquote(location.removeprefix(NAME))).is_dir() for location in locations.values()] == [True, True]
     assert remote_table.values() == [expect_values(2, run="a")]
 
 
@@ -325,7 +325,7 @@ def test_rows_are_seen_from_the_swap_on(remote_table, spark):
 
 def files_with_rows(place):
     """Data files of a place, hidden ones too, that have rows."""
-    return [one for one in place.base.rglob("*.parquet") if pq.read_metadata(one).num_rows]
+    return [path for path in place.base.rglob("*.parquet") if pq.read_metadata(path).num_rows]
 
 
 def test_rows_that_were_replaced_take_no_space(remote_table, spark):
@@ -342,7 +342,7 @@ def test_rows_that_were_replaced_take_no_space(remote_table, spark):
         assert remote_table.values() == [expect_values(0, dataset="app"), expect_values(value)]
         files = files_with_rows(remote_table)
         assert set(kept) < set(files)
-        assert sum(pq.read_metadata(one).num_rows for one in files) == 6
+        assert sum(pq.read_metadata(file).num_rows for file in files) == 6
 
 
 def test_rows_that_were_staged_for_nothing_take_no_space(remote_table, spark):
@@ -488,7 +488,7 @@ def read_all_the_time(place):
             yield
         finally:
             ended.set()
-    assert [one.exception() for one in looks] == [None] * len(looks)
+    assert [look.exception() for look in looks] == [None] * len(looks)
 
 
 def test_writers_that_add_columns_at_once(places, spark):
@@ -505,12 +505,12 @@ def test_writers_that_add_columns_at_once(places, spark):
                     writers.submit(place.write, rows(spark, value).selectExpr("*", f"{value} AS {name}_{value}"), one)
                     for name, one in (("ours", shop()), ("theirs", app()))
                 ]
-                assert [one.result() for one in writes] == [None, None]
+                assert [write.result() for write in writes] == [None, None]
         frame = open_table(spark, place.reference).frame if place.is_folder else place.frame()
         # Of a folder, columns that no night has any more are gone.
         gone = ["NULL AS ours_1", "NULL AS theirs_1"] if place.is_folder else []
-        found = frame.selectExpr("*", *gone).groupBy("dataset", "ours_1", "theirs_1", "ours_2", "theirs_2").count()
-        assert (kind, sorted(map(tuple, found.collect()))) == (
+        actual = frame.selectExpr("*", *gone).groupBy("dataset", "ours_1", "theirs_1", "ours_2", "theirs_2").count()
+        assert (kind, sorted(map(tuple, actual.collect()))) == (
             kind,
             [("app", None, None, None, 2, 3), ("shop", None, None, 2, None, 3)],
         )

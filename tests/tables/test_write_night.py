@@ -58,9 +58,9 @@ def test_tables_are_those_that_jobs_write(result, source, tmp_path):
     asked += ("--run-date", NIGHT, "--dataset", "shop")
     outputs = ("--output", tmp_path / "of_job", "--per-query-output", tmp_path / "queries_of_job")
     done("--input", source, *asked, *outputs)
-    for ours, its in (("metrics", "of_job"), ("queries", "queries_of_job")):
-        assert contents(tmp_path / ours) == contents(tmp_path / its)
-        assert list(stored_rows(tmp_path / ours)[0]) == list(stored_rows(tmp_path / its)[0])
+    for ours, group in (("metrics", "of_job"), ("queries", "queries_of_job")):
+        assert contents(tmp_path / ours) == contents(tmp_path / group)
+        assert list(stored_rows(tmp_path / ours)[0]) == list(stored_rows(tmp_path / group)[0])
     # The job of the next night, and one that reads many, take them as theirs.
     again = ("--run-date", "2026-02-01", "--dataset", "shop", "--output", tmp_path / "metrics")
     done("--input", source, *asked[:6], *again)
