@@ -166,6 +166,20 @@ def test_a_run_without_rows_is_refused(unpaired, baseline):
         compared(example_1(), settings)
 
 
+@pytest.mark.parametrize("unpaired", ["zero", "drop"])
+def test_a_run_has_rows_if_its_common_queries_have_weight_0(unpaired):
+    """The query that only run b has is 0 in run a (`zero`) or left out (`drop`); run a is not without rows."""
+    rows = [
+        {"query": "q1", "run": 0, "value": 0.5, "weight": 0.0},
+        {"query": "q1", "run": 1, "value": 0.25, "weight": 0.0},
+        {"query": "q2", "run": 1, "value": 0.75, "weight": 1.0},
+    ]
+    (row,) = compared(rows, settings_of(unpaired=unpaired, weight="weight"))
+    assert (row["n_queries"], row["difference"]) == ((1, 0.75) if unpaired == "zero" else (0, None))
+    assert (row["n_only_run"], row["n_only_baseline"]) == (1, 0)
+    assert "one_side_empty" not in row["note"]
+
+
 def test_a_run_without_rows_at_one_cutoff_is_refused():
     rows = [{**row, "k": k} for row in example_1() for k in ((10,) if row["run"] == 0 else (5, 10))]
     with pytest.raises(InputRefusedError, match=r"run 'a' has no query at k=5, where 'b' has some; choose cutoffs"):

@@ -111,7 +111,7 @@ def test_other_functions_take_them_too(spark):
     assert len(explain_difference(table, "default", "sklearn", k=3).steps) > 0
     summary = result.summary.to_pandas()
     assert merge_summaries(summary).equals(result.summary)
-    assert report(summary).contents.standings == report(result).contents.standings
+    assert report(summary).contents.results == report(result).contents.results
 
 
 TYPES = {

@@ -163,9 +163,9 @@ def test_a_report_has_a_table_for_each_set_of_rules(means):
     same = means["default"].withColumn("run", F.lit("new")).union(means["cutoffs"].withColumn("run", F.lit("old")))
     assert [about for about, _ in report(same).contents.standing_tables] == [""]
     trend = report(nights(means, "default", "worst").withColumn("dataset", F.lit("shop"))).contents
-    assert [standing.change.kind for standing in trend.standings] == ["incomparable"]
+    assert [result.change.kind for result in trend.results] == ["incomparable"]
     trend = report(nights(means, "default", "cutoffs").withColumn("dataset", F.lit("shop"))).contents
-    assert [standing.change.kind for standing in trend.standings] == ["unclear"]
+    assert [result.change.kind for result in trend.results] == ["unclear"]
 
 
 def test_every_result_says_its_rules(spark, rankings, results):

@@ -88,6 +88,8 @@ def estimate_groups(batches: Iterator[pa.RecordBatch], settings: ComparisonSetti
     rows: list[dict[str, Any]] = []
     for key in list(groups):
         totals = groups.pop(key)
+        if not totals.base.counts.any():  # only common queries of weight 0
+            continue
         add_replicates(totals, settings)
         rows.append(_build_row(key, totals, settings))
         if len(rows) >= RESULTS_PER_BATCH:

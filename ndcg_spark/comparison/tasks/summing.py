@@ -482,7 +482,7 @@ def _pair_runs(queries: Queries, settings: ComparisonSettings) -> Iterator[Paire
                 x, y = np.where(used, x, 0.0), np.where(used, y, 0.0)
                 w = None if queries.weights is None else np.where(used, queries.weights, 0.0)
                 skipped = counted & unknown
-                both = has_x & has_y & (used | skipped)  # like the other counts, without queries of weight 0
+                both = has_x & has_y & counted  # of any weight: a run whose common queries weigh nothing has rows
                 only = (
                     only_run & is_y,
                     only_baseline & is_x,
@@ -522,7 +522,7 @@ def _add_sums(groups: dict[GroupKey, Totals], pair: PairedValues, limbs: Limbs, 
     low = np.minimum.reduceat(np.where(pair.used, pair.delta, np.inf)[grouping.order], grouping.starts)
     high = np.maximum.reduceat(np.where(pair.used, pair.delta, -np.inf)[grouping.order], grouping.starts)
     for group, text in enumerate(grouping.texts):
-        if not counts[group].any():
+        if not (counts[group].any() or n_both[group]):
             continue
         base = groups.setdefault(GroupKey(pair.pair, grouping.number, text, pair.metric, pair.k), Totals()).base
         base.counts += counts[group]

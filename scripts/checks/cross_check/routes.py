@@ -280,7 +280,7 @@ def report_page(context: RouteContext) -> Answer:
     """Return the means in the contents of a report, before the page rounds them."""
     page = ndcg_spark.report(context.written("metrics"), runs=RUNS, metric=context.question.metrics[0])
     name, k = split_metric(context.question.metrics[0])
-    return {(standing.mean.run, "", "", name, k): standing.mean.value for standing in page.contents.standings}
+    return {(standing.mean.run, "", "", name, k): standing.mean.value for standing in page.contents.results}
 
 
 def roll_up_of_one_night(context: RouteContext) -> Answer:
