@@ -151,11 +151,11 @@ def write_all(
 ) -> None:
     """Write all tables and files, or none: stage each, then make all visible. Runs an action for each table.
 
-    `files` holds at most one file: a label for messages, the path, and the text.
+    `files` holds a label for messages, the path, and the text of each file.
     """
     counts = {name: facts[name] for name in ("rows", "queries") if isinstance(facts.get(name), Mapping)}
     progress.record(**counts, config_hash=facts.get("config_hash"))
-    # A text file comes last: no step after it can fail, so it never has to be rolled back.
+    # Text files come last: they are complete by then, and renaming them is all that is left, so none is rolled back.
     texts = [partial(StagedFile, path, text) for _, path, text in files]
     write_together(tables, more=texts, step=progress.step, tell=progress.log)
     written = [{"what": rows.holds, "reference": rows.reference} for rows in tables]
@@ -168,7 +168,7 @@ _MAX_UNFINISHED_SECONDS = 6 * 3600
 
 
 class StagedFile(SliceWrite):
-    """A text file that becomes visible when it is complete. It is not rolled back: no step after `swap` can fail."""
+    """A text file that becomes visible when it is complete. `swap` only renames it and is not rolled back."""
 
     def __init__(self, reference: str, text: str) -> None:
         self.reference = reference
