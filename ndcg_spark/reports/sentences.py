@@ -510,7 +510,8 @@ def _format_flags(contents: Contents) -> list[tuple[str, str, str]]:
             lines.append((tone, f"{name} is flagged tonight in {segment}: {flag.flag}.", f"{segment}, {flag.flag}"))
     if contents.flags.n_segments > n_shown:
         n_others = w.format_count(contents.flags.n_segments - n_shown)
-        lines.append(("worse", f"Other segments flagged tonight: {n_others}.", n_others))
+        line = f"Other segments flagged tonight: {n_others}."
+        lines.append(("worse", line, line))
     return lines
 
 

@@ -429,3 +429,11 @@ def test_add_night_without_result_keeps_the_newest_first():
     assert text.endswith(nights)
     for day in (29, 30, 31):
         assert add_night_without_result(text, date(2026, 1, day), "refused") == text
+
+
+def test_list_warnings_counts_other_flagged_segments_whatever_the_headline_says(whole):
+    """The count, 2, is a digit of the headline, too."""
+    flags = Flags(segments=(SegmentFlag(run="new", by="country", segment="DE", flag=LOW),), n_segments=3)
+    contents = replace(whole, flags=flags)
+    assert "2" in write_headline(contents)
+    assert "Other segments flagged tonight: 2." in list_warnings(contents)
