@@ -28,7 +28,7 @@ from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import add_up, build_summing_task
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
 from ndcg_spark.evaluation.tasks.scoring import build_scoring_task
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck
 from ndcg_spark.metrics import has_value_when_missing, judge_change
 
 MAX_RANK_COLUMNS = 50
@@ -251,11 +251,13 @@ def _add_lists(top: DataFrame, ranking: Ranking, sides: dict[str, str], depth: i
         top.select(*[exact_col(label).alias(name) for name, label in names.query.items()]).distinct()
     )
     rows = select_valid_rows(
-        explode_scores(rows.join(top_queries, on=keys, how="left_semi"), settings), RowRules(settings)
+        explode_scores(rows.join(top_queries, on=keys, how="left_semi"), settings), RowCheck(settings)
     )
     judgments = ranking.implementation.judgments
     if judgments is not None and ITEM in rows.columns:
-        judged = select_valid_rows(judgments.join(top_queries, on=keys, how="left_semi"), RowRules(settings, True))
+        judged = select_valid_rows(
+            judgments.join(top_queries, on=keys, how="left_semi"), RowCheck(settings, judgments=True)
+        )
         judged = judged.select(*exact_cols([*keys, ITEM, RELEVANCE]))
         rows = rows.join(judged, on=[*keys, ITEM], how="left")
     by_rank = RANK in rows.columns

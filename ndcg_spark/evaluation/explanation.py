@@ -33,7 +33,7 @@ from ndcg_spark.evaluation.settings import (
 )
 from ndcg_spark.evaluation.tasks.partial_ranking import advise_on_repeats
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, add_gains
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, add_gains
 
 RESULT_COLUMNS = ("item", "score", "relevance", "rank", "ideal_rank", "gain", "discount", "ideal_discount")
 
@@ -49,7 +49,7 @@ def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     if clashes:
         raise InvalidParameterError(f"query column {clashes[0]!r} has the name of a result column; rename it.")
     rows = select_canonical_columns(frame, plan_rows(describe_table(frame), settings, judged=True))
-    rows = select_valid_rows(explode_scores(rows, settings), RowRules(settings))
+    rows = select_valid_rows(explode_scores(rows, settings), RowCheck(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:
         advice = settings.convention.advice("ties", "item_asc")

@@ -60,7 +60,7 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask, canonical_names
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, build_scoring_task, list_dropped_statuses, score_rankings
 from ndcg_spark.evaluation.tasks.stored import build_scored_schema
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows, select_valid, split_runs
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, find_bad_rows, select_valid, split_runs
 from ndcg_spark.local.messages import HELD_BYTES, collect, merge, rows_in, send, shares
 from ndcg_spark.local.pool import Job, Pool
 from ndcg_spark.sources.local import LocalTable
@@ -281,10 +281,10 @@ def _merge_and_score(
     return score_rankings(merge_rankings(batches, task), scoring)
 
 
-def _count_reasons(files: FilesTask, rules: RowRules) -> dict[str | None, tuple[int, str | None]]:
+def _count_reasons(files: FilesTask, check: RowCheck) -> dict[str | None, tuple[int, str | None]]:
     """Count rows by reason, with the lowest key of each reason; the reason of valid rows is None."""
     counts: dict[str | None, tuple[int, str | None]] = {}
-    for batch in find_bad_rows(files.read_part(0), rules):
+    for batch in find_bad_rows(files.read_part(0), check):
         columns = [batch.column(column).to_pylist() for column in ("reason", "n", "key")]
         for reason, n, key in zip(*columns, strict=True):
             n_before, first = counts.get(reason, (0, key))
@@ -308,16 +308,16 @@ def _sum_row_counts(parts: Iterable[Mapping[str | None, tuple[int, str | None]]]
     return RowCount(read=read, rejected=dict(sorted(rejected.items())), examples=examples)
 
 
-def _read_keys(files: FilesTask, rules: RowRules, keys: Sequence[str], value: str) -> pa.Table:
+def _read_keys(files: FilesTask, check: RowCheck, keys: Sequence[str], value: str) -> pa.Table:
     """Read the keys of valid rows with a value. Without a run column all rows belong to one run."""
     tables = []
-    names = canonical_names(rules.settings)
+    names = canonical_names(check.settings)
     for index in range(len(files.parts)):
         for batch in files.read_part(index):
             for run in (
                 split_runs(cast_large_types(batch), names) if value == col.SCORE else (cast_large_types(batch),)
             ):
-                rows = select_valid(run, rules)
+                rows = select_valid(run, check)
                 rows = rows.filter(rows.column(value).is_valid())
                 columns = {column: rows.column(column) for column in keys if column in rows.schema.names}
                 if col.RUN in keys and col.RUN not in columns:
@@ -424,12 +424,12 @@ class LocalRanking:
 
     def count_bad_rows(self) -> dict[str, RowCount]:
         """Count the rows of each table, and the bad rows by reason. Reads the tables."""
-        rules = {"input": RowRules(self.settings), "judgments": RowRules(self.settings, judgments=True)}
+        checks = {"input": RowCheck(self.settings), "judgments": RowCheck(self.settings, judgments=True)}
         tables = {"input": self.rows} | ({} if self.judged is None else {"judgments": self.judged})
         with Pool(self.n_processes, imports=_WORKERS_IMPORT) as pool:
             return {
                 name: _sum_row_counts(
-                    pool.run([(_count_reasons, (part, rules[name])) for part in _split_parts(files)])
+                    pool.run([(_count_reasons, (part, checks[name])) for part in _split_parts(files)])
                 )
                 for name, files in tables.items()
             }
@@ -454,11 +454,11 @@ class LocalRanking:
         assert self.judged is not None
         settings, names = self.settings, canonical_names(self.settings)
         queries, run_names = list(names.query), {run.run for run in runs}
-        judged = _read_keys(self.judged, RowRules(settings, judgments=True), [*queries, col.ITEM], col.RELEVANCE)
+        judged = _read_keys(self.judged, RowCheck(settings, judgments=True), [*queries, col.ITEM], col.RELEVANCE)
         judged_items, judged_queries = set(judged.column(col.ITEM).to_pylist()), set(_iterate_tuples(judged, queries))
         judged_item, judged_query = min(judged_items, default=None), min(judged_queries, default=())
         value = col.RANK if col.RANK in self.plan.rows.columns else col.SCORE
-        rows = _read_keys(self.rows, RowRules(settings), [col.RUN, *queries, col.ITEM], value)
+        rows = _read_keys(self.rows, RowCheck(settings), [col.RUN, *queries, col.ITEM], value)
         if runs[0].is_table:
             rows = rows.drop_columns([col.RUN]).append_column(col.RUN, pa.repeat(runs[0].run, rows.num_rows))
         matches: dict[str, Match] = {}

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ndcg_spark.core import labels
 from ndcg_spark.evaluation.local import LocalRanking
 from ndcg_spark.evaluation.tasks.originals import REJECTS, find_originals
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck
 from ndcg_spark.local.pool import Job, Pool
 
 
@@ -23,8 +23,8 @@ def find_rejects(ranking: LocalRanking, labels: Collection[str]) -> pa.Table:
     for label, files in (("input", ranking.rows), ("judgments", ranking.judged)):
         if files is not None and label in labels:
             whole_table = replace(files, schema=ranking.tables[label].info.schema, bounds=None)
-            rules = RowRules(ranking.settings, judgments=label == "judgments")
-            jobs += [(find_originals, (replace(whole_table, parts=(part,)), rules, label)) for part in files.parts]
+            check = RowCheck(ranking.settings, judgments=label == "judgments")
+            jobs += [(find_originals, (replace(whole_table, parts=(part,)), check, label)) for part in files.parts]
     with Pool(ranking.n_processes, imports=(__name__,)) as pool:
         return pa.concat_tables([REJECTS.empty_table(), *pool.run(jobs)])
 

@@ -12,7 +12,7 @@ from ndcg_spark.core.schemas import MALFORMED, TableInfo, format_type
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.query_rows import canonical_names, name_bad_row
+from ndcg_spark.evaluation.tasks.query_rows import bad_row_column, canonical_names
 
 KEYS, VALUES = "key", "value"
 """Fields of a map in the source of a column."""
@@ -107,7 +107,7 @@ def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) ->
         for is_score in (True, False)
     )
     if len(names.scores) > 1 and scores:
-        bad_rows = {name_bad_row(name): (name, *others) if name in scores else (*others,) for name in names.scores}
+        bad_rows = {bad_row_column(name): (name, *others) if name in scores else (*others,) for name in names.scores}
     else:
         bad_rows = {col.BAD_ROW: (*scores, *others)} if scores or others or has_malformed else {}
     return TablePlan(columns=reads, bad_rows=bad_rows, has_malformed=has_malformed, sample=settings.sample)

@@ -24,7 +24,7 @@ from ndcg_spark.evaluation.matching import TopItems, read_top_items
 from ndcg_spark.evaluation.results import Results
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,7 +177,7 @@ class Evaluation(Results):
             return refused
         try:
             with readable_errors():
-                row_count = count_rows(report_bad_rows(self.ranking.rows, RowRules(self.ranking.settings)))
+                row_count = count_rows(report_bad_rows(self.ranking.rows, RowCheck(self.ranking.settings)))
         except InputRefusedError:  # windows and rules for duplicates raise before rows are counted
             return refused
         if not row_count.rejected:  # the bad row is in the judgments

@@ -22,7 +22,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core.bad_rows import count_rows
 from ndcg_spark.evaluation.frames.columns import report_bad_rows
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck
 
 CHOICES = Choices(ties="item_asc")
 GOOD_ROWS = ({}, {"item_id": "y", "score": 0.5, "rank": 2.0, "relevance": 0.0}, {"query_id": "q2", "relevance": None})
@@ -106,7 +106,7 @@ def test_ranks_are_checked_in_their_own_type(spark):
     for kind, (bad, expected) in ranks.items():
         rows = cells(*[{"item_id": f"b{n}", "rank": rank} for n, rank in enumerate(bad)], *GOOD_ROWS)
         frame = spark.createDataFrame(rows, SCHEMA).withColumn("rank", F.col("rank").cast(kind))
-        counted = count_rows(report_bad_rows(run_rows(frame, settings, judged=True), RowRules(settings)))
+        counted = count_rows(report_bad_rows(run_rows(frame, settings, judged=True), RowCheck(settings)))
         assert (counted.read, counted.rejected) == (len(bad) + 3, expected)
         actual = collect_cases({"one": Case(data=frame, settings=settings)})["one"]
         assert_same_results(actual, evaluate_by_loops(GOOD_RANKING, CHOICES, [1, 3]))

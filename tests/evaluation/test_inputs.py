@@ -34,7 +34,7 @@ from ndcg_spark.evaluation.frames.summary import score_queries
 from ndcg_spark.evaluation.local import LocalRanking, rank_locally
 from ndcg_spark.evaluation.plan_columns import plan_rows
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.local import open_local, open_memory_table
 from ndcg_spark.sources.references import guess_format
@@ -46,7 +46,7 @@ SCHEMA = "query_id string, item_id string, score double, relevance double"
 
 
 def counted(rows) -> RowCount:
-    return count_rows(report_bad_rows(rows, RowRules(SETTINGS)))
+    return count_rows(report_bad_rows(rows, RowCheck(SETTINGS)))
 
 
 ROWS = [
@@ -228,7 +228,7 @@ def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_r
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,one,1\nq,b,1\n")
     checked = run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, original=True)
-    rejected = select_rejects(report_bad_rows(checked, RowRules(SETTINGS)), "input").collect()
+    rejected = select_rejects(report_bad_rows(checked, RowCheck(SETTINGS)), "input").collect()
     actual = {row["reason"]: json.loads(row["row"]) for row in rejected}
     assert actual["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
     assert actual["malformed_line"][MALFORMED] == "q,b,1"

@@ -12,7 +12,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows, find_reasons, select_valid, split_runs
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, find_bad_rows, find_reasons, select_valid, split_runs
 
 NAMES = {"run": "run", "query_id": "query_0", "item_id": "item", "relevance": "relevance", "w": "weight"}
 
@@ -30,7 +30,7 @@ def batch_of(columns: Columns, *rows: dict[str, object]) -> pa.RecordBatch:
 
 
 def reasons(batch: pa.RecordBatch, settings: EvaluationSettings, *, judgments: bool = False) -> dict[str, list[bool]]:
-    return {reason: at.tolist() for reason, at in find_reasons(batch, RowRules(settings, judgments))}
+    return {reason: at.tolist() for reason, at in find_reasons(batch, RowCheck(settings, judgments))}
 
 
 @pytest.mark.parametrize("name", BAD_ROWS)
@@ -39,19 +39,19 @@ def test_a_bad_row_is_refused_or_left_out_with_its_reason(name: str) -> None:
     batch = batch_of(bad.columns, {}, {"item_id": "y"}, {"query_id": "q9", **bad.cells})
     run, query = bad.cells.get("run", "a"), bad.cells.get("query_id", "q9")
     with pytest.raises(InputRefusedError) as caught:
-        select_valid(batch, RowRules(bad.settings))
+        select_valid(batch, RowCheck(bad.settings))
     assert str(caught.value) == f"bad row: {bad.reason} at run={run or 'null'}, query_id={query or 'null'}"
-    kept = select_valid(batch, RowRules(replace(bad.settings, on_invalid="reject")))
+    kept = select_valid(batch, RowCheck(replace(bad.settings, on_invalid="reject")))
     assert kept.column("item").to_pylist() == ["x", "y"]
 
 
 def test_good_rows_are_handed_on_as_they_are() -> None:
     batch = batch_of(SCORED, {}, {"relevance": None}, {"relevance": -100.0}, {"relevance": 63.0}, {"w": 0.0})
     settings = BAD_ROWS["NaN score"].settings
-    assert select_valid(batch, RowRules(settings)) is batch
+    assert select_valid(batch, RowCheck(settings)) is batch
     for columns, cells in ((SCORED, {"score": None}), (BY_RANK, {"rank": None})):
         unretrieved = batch_of(columns, cells)
-        kept = select_valid(unretrieved, RowRules(replace(settings, columns=columns, null_score="unretrieved")))
+        kept = select_valid(unretrieved, RowCheck(replace(settings, columns=columns, null_score="unretrieved")))
         assert kept is unretrieved
 
 
@@ -103,11 +103,11 @@ def test_the_reason_that_spark_found_comes_first() -> None:
     )
     settings = EvaluationSettings()
     with pytest.raises(InputRefusedError, match="bad row: score_not_a_number at query_id=b"):
-        select_valid(batch, RowRules(settings))
-    kept = select_valid(batch, RowRules(replace(settings, on_invalid="reject")))
+        select_valid(batch, RowCheck(settings))
+    kept = select_valid(batch, RowCheck(replace(settings, on_invalid="reject")))
     assert (kept.schema.names, kept.num_rows) == (["query_0", "score"], 1)
     unretrieved = replace(settings, on_invalid="reject", null_score="unretrieved")
-    assert select_valid(batch, RowRules(unretrieved)).column("query_0").to_pylist() == ["a", "c"]
+    assert select_valid(batch, RowCheck(unretrieved)).column("query_0").to_pylist() == ["a", "c"]
 
 
 def test_an_order_is_needed_of_rows_and_not_of_judgments() -> None:
@@ -144,7 +144,7 @@ def test_each_bad_row_is_told_its_first_reason_and_its_key() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"query_0": ["a", None], "item": ["x", "y"], "score_0": [1.0, None], "score_1": [NAN, 2.0], "row": ["1", "2"]}
     )
-    actual = [row for element in find_bad_rows(iter([batch]), RowRules(settings)) for row in element.to_pylist()]
+    actual = [row for element in find_bad_rows(iter([batch]), RowCheck(settings)) for row in element.to_pylist()]
     assert actual == [
         {"reason": "null_query", "key": "run=bm25, query_id=null, item=y", "n": 1, "row": "2"},
         {"reason": None, "key": None, "n": 1, "row": None},

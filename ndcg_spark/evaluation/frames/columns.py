@@ -22,7 +22,7 @@ from ndcg_spark.core.schemas import MALFORMED, MALFORMED_LINE, is_key
 from ndcg_spark.core.workers import in_workers
 from ndcg_spark.evaluation.plan_columns import KEYS, SAMPLE, ColumnRead, Conversion, TablePlan
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, find_bad_rows
 
 TOPICS_COLUMN = "topics"
 """Topics of an item, next to the canonical columns if a metric reads them. Workers pass the column through."""
@@ -32,7 +32,7 @@ _LISTS = "lists"
 def select_canonical_columns(frame: DataFrame, plan: TablePlan, more: Mapping[str, Column] = {}) -> DataFrame:
     """Select the canonical columns of a table, and the columns `more`. Lazy.
 
-    `bad_row` columns exist only if there are bad rows that only Spark can see.
+    `bad_row` columns exist only if a conversion may fail or lines may be malformed.
     """
     columns = {name: read_column(frame, read) for name, read in plan.columns.items()}
     if plan.sample < 1:  # keys are hashed as text, so that an int and a bigint have the same hash
@@ -102,7 +102,7 @@ def _build_original(frame: DataFrame) -> Column:
     return row if all(map(is_key, kinds)) and not info.spellings else row_to_json(row, frame.columns)
 
 
-def report_bad_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
+def report_bad_rows(rows: DataFrame, check: RowCheck) -> DataFrame:
     """Find bad rows in one pass through workers: `reason`, `key`, `n` and, if the input has it, `row`. Lazy.
 
     A row without a reason counts `n` valid rows. A row with several scores occurs once for each.
@@ -114,4 +114,4 @@ def report_bad_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
     ]
     if "row" in rows.columns:
         fields.append(T.StructField("row", rows.schema["row"].dataType))
-    return in_workers(rows, find_bad_rows, rules, schema=T.StructType(fields))
+    return in_workers(rows, find_bad_rows, check, schema=T.StructType(fields))

@@ -280,8 +280,8 @@ def _read_texts(frame: DataFrame, column: str, spelling: str, table: str) -> Col
 
 
 def _select_interactions(frame: DataFrame, settings: EvaluationSettings, kind: T.DataType) -> DataFrame:
-    item = str(settings.columns.item)
     """Select the user and the item of interactions, as `user` and `item`."""
+    item = str(settings.columns.item)
     known = frame.where(exact_col(item).isNotNull())
     return known.select(
         exact_col(get_user_column(settings)).alias("user"), _cast_items(frame, item, kind, INTERACTIONS).alias("item")

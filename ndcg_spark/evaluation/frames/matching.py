@@ -13,7 +13,7 @@ from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.evaluation.frames.ranking import Ranking, explode_scores, select_valid_rows
 from ndcg_spark.evaluation.matching import Match, TopItems, check_top_items
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, RANK, RELEVANCE, RUN, SCORE, canonical_names
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck
 
 MAX_IDS = 10_000
 """Number of judged ids to look up in a run. If none of them occurs, the run has other ids."""
@@ -37,7 +37,7 @@ def _find_matches(runs: Sequence[TopItems], ranking: Ranking) -> Mapping[str, Ma
     """Find for each run whether any of its queries and items is judged, and example ids. Runs an action."""
     settings, names = ranking.settings, canonical_names(ranking.settings)
     queries = [*names.query]
-    rows = select_valid_rows(explode_scores(ranking.rows, settings), RowRules(settings))
+    rows = select_valid_rows(explode_scores(ranking.rows, settings), RowCheck(settings))
     rows = rows.where(exact_col(RANK if RANK in rows.columns else SCORE).isNotNull())
     if RUN not in rows.columns or runs[0].is_table:
         rows = rows.withColumn(RUN, F.lit(runs[0].run))

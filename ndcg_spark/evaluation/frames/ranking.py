@@ -54,6 +54,7 @@ from ndcg_spark.evaluation.plan import (
     require_spark_allowed,
 )
 from ndcg_spark.evaluation.settings import EvaluationSettings, ItemColumns
+from ndcg_spark.evaluation.tasks import valid_rows
 from ndcg_spark.evaluation.tasks.complete_queries import send_complete, send_files
 from ndcg_spark.evaluation.tasks.exchange import (
     merge_and_add_up,
@@ -73,11 +74,11 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     RUN,
     SCORE,
     RankingTask,
+    bad_row_column,
     canonical_names,
-    name_bad_row,
 )
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, build_scoring_task
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, keep_valid, mark_rejected
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck
 from ndcg_spark.metrics.base import TOPICS
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.parquet import PART_SIZES, PartSizes
@@ -131,10 +132,10 @@ class Ranking:
     def report_bad_rows(self, *, originals: bool = False) -> dict[str, DataFrame]:
         """Report bad rows, by the name of their table. Lazy; see `columns.report_bad_rows`."""
         rows = select_canonical_columns(self.main_table, replace(self.plan.rows, keeps_original=originals))
-        reports = {"input": report_bad_rows(rows, RowRules(self.settings))}
+        reports = {"input": report_bad_rows(rows, RowCheck(self.settings))}
         if self.judgments is not None and self.plan.judgments is not None:
             judged = select_canonical_columns(self.judgments, replace(self.plan.judgments, keeps_original=originals))
-            reports["judgments"] = report_bad_rows(judged, RowRules(self.settings, judgments=True))
+            reports["judgments"] = report_bad_rows(judged, RowCheck(self.settings, judgments=True))
         return reports
 
     def count(self) -> int:
@@ -332,14 +333,14 @@ def _build_strategy(
         )
     if settings.resolves_duplicates:
         rows = resolve_duplicates(
-            _mark_rejected(explode_scores(rows, settings), settings), settings, n_tasks, others=plan.others
+            _mark_rejected_rows(explode_scores(rows, settings), settings), settings, n_tasks, others=plan.others
         )
         if judged is not None:
-            judged = select_valid_rows(judged, RowRules(settings, True))
+            judged = select_valid_rows(judged, RowCheck(settings, judgments=True))
             judged = resolve_duplicates(judged, settings, n_tasks).drop(COPIES, ORDER)
     if plan.strategy == WINDOW:
-        rows = _mark_rejected(explode_scores(rows, settings), settings)
-        judged = None if judged is None else select_valid_rows(judged, RowRules(settings, True))
+        rows = _mark_rejected_rows(explode_scores(rows, settings), settings)
+        judged = None if judged is None else select_valid_rows(judged, RowCheck(settings, judgments=True))
         return Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks, runs=runs)
     source = choose_source(frame, plan, rows, path=path, n_tasks=n_tasks, sizes=sizes)
     return Engine(plan=plan, n_tasks=n_tasks, source=source, judgments=judged, runs=runs)
@@ -356,7 +357,7 @@ def _select_rows_with_topics(plan: RankingPlan, tables: ItemTables) -> DataFrame
     drops_duplicates = settings.convention.duplicates != "error"
     if drops_duplicates or settings.on_invalid == "reject":
         rows = explode_scores(rows, settings) if tables.relevances_in_run else rows
-        rows = select_valid_rows(rows, RowRules(settings, judgments=not tables.relevances_in_run))
+        rows = select_valid_rows(rows, RowCheck(settings, judgments=not tables.relevances_in_run))
     return resolve_duplicates(rows, settings) if drops_duplicates else rows
 
 
@@ -368,26 +369,26 @@ def explode_scores(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     structs = []
     for score, run in scores.items():
         fields = [F.lit(run).alias(RUN), exact_col(score).cast("double").alias(SCORE)]
-        if name_bad_row(score) in rows.columns:
-            fields.append(exact_col(name_bad_row(score)).alias(BAD_ROW))
+        if bad_row_column(score) in rows.columns:
+            fields.append(exact_col(bad_row_column(score)).alias(BAD_ROW))
         structs.append(F.struct(*fields))
-    rest = [column for column in rows.columns if column not in {*scores, *map(name_bad_row, scores)}]
+    rest = [column for column in rows.columns if column not in {*scores, *map(bad_row_column, scores)}]
     return rows.select(*exact_cols(rest), F.inline(F.array(*structs)))
 
 
-def _mark_rejected(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def _mark_rejected_rows(rows: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Return valid rows of the main table and, under on_invalid=reject, marked rejected rows, which are counted."""
     if settings.on_invalid == "fail":
-        return select_valid_rows(rows, RowRules(settings))
+        return select_valid_rows(rows, RowCheck(settings))
     fields = [T.StructField(field.name, field.dataType) for field in rows.schema if field.name != BAD_ROW]
     schema = T.StructType([*fields, T.StructField(BAD_ROW, T.StringType())])
-    return in_workers(rows, mark_rejected, RowRules(settings), schema=schema)
+    return in_workers(rows, valid_rows.mark_rejected_rows, RowCheck(settings), schema=schema)
 
 
-def select_valid_rows(rows: DataFrame, rules: RowRules) -> DataFrame:
+def select_valid_rows(rows: DataFrame, check: RowCheck) -> DataFrame:
     """Keep the valid rows, without the column of marks. Lazy."""
     fields = [field for field in rows.schema if field.name != BAD_ROW]
-    return in_workers(rows, keep_valid, rules, schema=T.StructType(fields))
+    return in_workers(rows, valid_rows.select_valid_rows, check, schema=T.StructType(fields))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.plan_columns import TablePlan
 from ndcg_spark.evaluation.tasks.columns import convert_batch, sample_batch
-from ndcg_spark.evaluation.tasks.exchange import SUMS, SendBuffer, check_rows, rank_stretches, send_chunk, send_rows
+from ndcg_spark.evaluation.tasks.exchange import SUMS, SendBuffer, check_chunk, rank_stretches, send_chunk, send_rows
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     N_REJECTED,
     PartialRankings,
@@ -94,7 +94,7 @@ class _PartSender:
         except (_OutOfOrderError, InputRefusedError):  # an unsorted part may be refused for half of a query
             self._buffer = SendBuffer(self._task)
             for batch in self._files.read_part(self._number):
-                send_chunk(check_rows(batch, self._buffer), self._buffer)
+                send_chunk(check_chunk(batch, self._buffer), self._buffer)
                 yield from self._buffer.flush(at_end=False)
             sums = []
         yield from self._buffer.flush(at_end=True)
@@ -134,7 +134,7 @@ class _PartSender:
         """Yield checked rows of the part with the offsets of their queries. No query is split between batches."""
         last_query: pa.RecordBatch | None = None
         for batch in self._files.read_part(self._number):
-            rows = check_rows(batch, self._buffer)
+            rows = check_chunk(batch, self._buffer)
             if not rows.num_rows:
                 continue
             if last_query is not None:

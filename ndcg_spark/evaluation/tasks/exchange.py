@@ -45,16 +45,16 @@ from ndcg_spark.evaluation.tasks.query_rows import (
 )
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.evaluation.tasks.valid_rows import (
-    RowRules,
-    has_query,
+    RowCheck,
+    has_keys,
     is_wide,
-    mark_rows,
+    mark_rejected,
     select_valid,
     split_rejected,
     split_runs,
 )
 
-ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, NAMELESS = range(6)
+ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, WITHOUT_QUERY = range(6)
 
 
 def send_runs(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
@@ -64,7 +64,7 @@ def send_runs(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[
         if RUN in rows.schema.names:
             runs.update(pc.unique(rows.column(RUN)).to_pylist())
         if set(task.names.query) <= set(rows.schema.names):
-            rows = rows.filter(pa.array(has_query(rows, task.names)))
+            rows = rows.filter(pa.array(has_keys(rows, task.names)))
             buffer.partials += [_describe_empty_lists(rows, task)] if rows.num_rows else []
             yield from buffer.flush(at_end=False)
     yield from buffer.flush(at_end=True)
@@ -94,7 +94,7 @@ def send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[
     """Send rows, or partial rankings where those are smaller."""
     buffer, runs = SendBuffer(task), set[str]()
     for chunk in combine_batches(batches, task):
-        rows = check_rows(chunk, buffer)
+        rows = check_chunk(chunk, buffer)
         if not rows.num_rows:
             continue
         if RUN in rows.schema.names and task.judgments is not None:
@@ -103,14 +103,14 @@ def send_rows(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[
         yield from buffer.flush(at_end=False)
     yield from buffer.flush(at_end=True)
     if task.names.has_runs and task.judgments is not None:
-        runs.update(run for run in buffer.nameless if run is not None)
+        runs.update(run for run in buffer.n_without_query if run is not None)
     yield from _send_run_names(runs, task)
 
 
 def send_judgments(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    buffer, rules = SendBuffer(task, kind=JUDGMENTS), RowRules(task.settings, judgments=True)
+    buffer, check = SendBuffer(task, kind=JUDGMENTS), RowCheck(task.settings, judgments=True)
     for chunk in combine_batches(batches, task):
-        buffer.rows.append(select_valid(chunk, rules))
+        buffer.rows.append(select_valid(chunk, check))
         yield from buffer.flush(at_end=False)
     yield from buffer.flush(at_end=True)
 
@@ -129,24 +129,24 @@ def combine_batches(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Ite
         yield concat_batches(waiting)
 
 
-def check_rows(chunk: pa.RecordBatch, buffer: SendBuffer) -> pa.RecordBatch:
+def check_chunk(chunk: pa.RecordBatch, buffer: SendBuffer) -> pa.RecordBatch:
     """Mark rejected rows, and count those without a query in the buffer.
 
     Rows with several scores are not marked here but in `rank_stretches`, once for each score.
     """
-    names, rules = buffer.task.names, RowRules(buffer.task.settings)
+    names, check = buffer.task.names, RowCheck(buffer.task.settings)
     if is_wide(chunk, names):
         if not buffer.task.counts_rejected:
             for run in split_runs(chunk, names):
-                select_valid(run, rules)  # raises for a bad row under on_invalid=fail
+                select_valid(run, check)  # raises for a bad row under on_invalid=fail
     else:
-        chunk = mark_rows(chunk, rules)
+        chunk = mark_rejected(chunk, check)
         if BAD_ROW not in chunk.schema.names:
             return chunk
-    known = has_query(chunk, names)
+    known = has_keys(chunk, names)
     if known.all():
         return chunk
-    buffer.count_nameless(chunk.filter(pa.array(~known)))
+    buffer.count_without_query(chunk.filter(pa.array(~known)))
     return chunk.filter(pa.array(known))
 
 
@@ -181,7 +181,7 @@ def rank_stretches(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -
     partials: list[PartialRankings] = []
     settings, shared = task.settings, None
     for run in split_runs(rows, task.names):
-        valid, rejected = split_rejected(mark_rows(run, RowRules(settings)) if is_wide(rows, task.names) else run)
+        valid, rejected = split_rejected(mark_rejected(run, RowCheck(settings)) if is_wide(rows, task.names) else run)
         if rejected is not None:
             partials.append(partial_ranking.count_rejected(rejected, task))
         if not valid.num_rows:
@@ -200,23 +200,23 @@ def rank_stretches(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -
 class SendBuffer:
     """Rows (of one kind) and partial rankings to send.
 
-    `nameless` counts the rejected rows without a query, by run.
+    `n_without_query` counts the rejected rows without a query, by run.
     """
 
     task: RankingTask
     kind: int = ROWS
     rows: list[pa.RecordBatch] = field(default_factory=list)
     partials: list[PartialRankings] = field(default_factory=list)
-    nameless: Counter[str | None] = field(default_factory=Counter)
+    n_without_query: Counter[str | None] = field(default_factory=Counter)
 
-    def count_nameless(self, rows: pa.RecordBatch) -> None:
+    def count_without_query(self, rows: pa.RecordBatch) -> None:
         copies = int_values(rows.column(COPIES)) if COPIES in rows.schema.names else np.ones(rows.num_rows)
         if RUN not in rows.schema.names:
             for run in self.task.names.scores.values() if is_wide(rows, self.task.names) else ("",):
-                self.nameless[run] += int(copies.sum())
+                self.n_without_query[run] += int(copies.sum())
             return
         for run, n in zip(rows.column(RUN).to_pylist(), copies.tolist(), strict=True):
-            self.nameless[run] += int(n)
+            self.n_without_query[run] += int(n)
 
     def flush(self, *, at_end: bool) -> Iterator[pa.RecordBatch]:
         """Yield the buffered rows as rows of the exchange if the buffer is full or at the end."""
@@ -230,12 +230,12 @@ class SendBuffer:
         if self.partials and (at_end or n_entries >= self.task.held_rows):
             yield from self._pack(write_partials(self.partials), PARTIALS)
             self.partials = []
-        if self.nameless and at_end:
-            runs, counts = zip(*self.nameless.items(), strict=True)
+        if self.n_without_query and at_end:
+            runs, counts = zip(*self.n_without_query.items(), strict=True)
             rows_by_run = pa.RecordBatch.from_pydict(
                 {RUN: pa.array(runs, pa.string()), partial_ranking.N_REJECTED: pa.array(counts)}
             )
-            yield make_message([0], NAMELESS, [to_bytes(rows_by_run)])
+            yield make_message([0], WITHOUT_QUERY, [to_bytes(rows_by_run)])
 
     def _pack(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
         names = self.task.names
@@ -293,8 +293,8 @@ def merge_rankings(
                 arrived.add(number, kind, unpacked, packed.size)
     for complete in arrived.merge_complete():
         yield from finish_rankings(complete, task)
-    for nameless in arrived.count_nameless():
-        yield from finish_rankings(nameless, task)
+    for counts in arrived.count_without_query():
+        yield from finish_rankings(counts, task)
 
 
 @dataclass(slots=True)
@@ -332,17 +332,17 @@ class _TaskInput:
         self._task = task
         self._by_id: dict[int, _PartitionInput] = {}
         self._runs: set[str] = set()
-        self._nameless = Counter[str | None]()
+        self._n_without_query = Counter[str | None]()
         self._n_rows = self._n_bytes = 0
 
     def add(self, number: int, kind: int, batches: list[pa.RecordBatch], n_bytes: int) -> None:
         if kind == RUNS:
             self._runs.update(run for batch in batches for run in batch.column(RUN).to_pylist())
             return
-        if kind == NAMELESS:
+        if kind == WITHOUT_QUERY:
             for batch in batches:
                 counts = batch.column(partial_ranking.N_REJECTED).to_pylist()
-                self._nameless.update(dict(zip(batch.column(RUN).to_pylist(), counts, strict=True)))
+                self._n_without_query.update(dict(zip(batch.column(RUN).to_pylist(), counts, strict=True)))
             return
         arrived = self._by_id.setdefault(number, _PartitionInput())
         arrived.n_bytes += n_bytes
@@ -372,15 +372,15 @@ class _TaskInput:
                 block = _PartitionInput()
         yield from self._finish(block)
 
-    def count_nameless(self) -> list[PartialRankings]:
+    def count_without_query(self) -> list[PartialRankings]:
         """Return counts of rejected rows without a query: one ranking per run, whose query is null."""
-        if not self._nameless:
+        if not self._n_without_query:
             return []
-        task, runs = self._task, pa.array(list(self._nameless), pa.string())
+        task, runs = self._task, pa.array(list(self._n_without_query), pa.string())
         nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
         keys = {key: pa.nulls(len(runs), task.rows.field(key).type) for key in task.names.query}
         partials = partial_ranking.build_empty_partials({RUN: runs} | keys, nothing, task)
-        partials.head[partial_ranking.N_REJECTED] = pa.array(list(self._nameless.values()), pa.int64())
+        partials.head[partial_ranking.N_REJECTED] = pa.array(list(self._n_without_query.values()), pa.int64())
         return self._attach_judgments([partials], [])
 
     def _finish(self, block: _PartitionInput) -> list[PartialRankings]:

@@ -26,13 +26,13 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     refuse_repeats,
 )
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask, list_keys
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, has_query, mark_rows, split_rejected
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, has_keys, mark_rejected, split_rejected
 
 
 def rank_arrays(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    rules = RowRules(task.settings)
+    check = RowCheck(task.settings)
     for batch in batches:
-        valid, rejected = split_rejected(mark_rows(cast_large_types(batch), rules))
+        valid, rejected = split_rejected(mark_rejected(cast_large_types(batch), check))
         yield from finish_rankings(_read_lists(valid, task), task)
         if rejected is not None:
             yield from finish_rankings(
@@ -44,11 +44,11 @@ def count_rejected_lists(
     rejected: pa.RecordBatch, task: RankingTask, complete: Callable[[pa.RecordBatch], PartialRankings]
 ) -> PartialRankings:
     """Return rejected rows as rankings without entries: each is a lost query, or has no query."""
-    nameless = pa.array(~has_query(rejected, task.names))
+    lacks_key = pa.array(~has_keys(rejected, task.names))
     columns = dict(zip(rejected.schema.names, rejected.columns, strict=True))
     for name, column in columns.items():
         if name in task.names.query:
-            columns[name] = pc.if_else(nameless, pa.scalar(None, column.type), column)
+            columns[name] = pc.if_else(lacks_key, pa.scalar(None, column.type), column)
         elif name != col.RUN and name not in task.names.segments:
             columns[name] = pa.nulls(len(column), column.type)
     rankings = complete(pa.RecordBatch.from_pydict(columns))
@@ -142,9 +142,9 @@ ROW = "query_0"
 
 
 def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    rules, ranker = RowRules(task.settings), _RowRanker(task)
+    check, ranker = RowCheck(task.settings), _RowRanker(task)
     for batch in batches:
-        valid, rejected = split_rejected(mark_rows(cast_large_types(batch), rules))
+        valid, rejected = split_rejected(mark_rejected(cast_large_types(batch), check))
         for chunk in _split_batch(valid, task.chunk_rows):
             yield from finish_rankings(ranker.rank(chunk), task)
         if rejected is not None:

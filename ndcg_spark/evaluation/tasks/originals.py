@@ -16,17 +16,17 @@ import pyarrow as pa
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.evaluation.tasks.columns import convert_batch
 from ndcg_spark.evaluation.tasks.complete_queries import FilesTask
-from ndcg_spark.evaluation.tasks.valid_rows import RowRules, find_bad_rows
+from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, find_bad_rows
 
 REJECTS = pa.schema([(column, pa.string()) for column in ("source", "reason", "row")])
 _EXPONENT = re.compile(r"e([+-]?)0*(\d+)")
 _ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
 
 
-def find_originals(files: FilesTask, rules: RowRules, source: str) -> pa.Table:
+def find_originals(files: FilesTask, check: RowCheck, source: str) -> pa.Table:
     """Return the bad rows of a table with a single part, as `REJECTS`. The task must read all columns."""
     reasons, rows = list[str](), list[str]()
-    for batch in find_bad_rows(_append_originals(files), rules):
+    for batch in find_bad_rows(_append_originals(files), check):
         row_type = batch.schema.field("row").type
         for index, reason in enumerate(batch.column("reason").to_pylist()):
             if reason is not None:

@@ -14,7 +14,10 @@ from ndcg_spark.evaluation.settings import EvaluationSettings
 
 RUN, ITEM, SCORE, RANK, RELEVANCE = "run", "item", "score", "rank", "relevance"
 ORDER, WEIGHT, COPIES, BAD_ROW = "order", "weight", "copies", "bad_row"
-"""`copies`: the number of input rows that a row represents. `bad_row`: a reason that only Spark can see."""
+"""`copies`: the number of input rows that a row represents.
+
+`bad_row`: the reason why a value could not be converted, or the malformed line; after `mark_rejected`, a mark.
+"""
 
 RANKED_LIST, RANKED_ITEMS, IDEAL_LIST, IDEAL_ITEMS = "ranked_list", "ranked_items", "ideal_list", "ideal_items"
 """Columns of tables with one row per query: relevances in rank order, all judged relevances, and their items."""
@@ -24,7 +27,7 @@ RANKED_SCORES, RANKED_RANKS = "ranked_scores", "ranked_ranks"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The canonical names of the columns in use, with the user's names."""
+    """The columns in use: canonical names, mapped to the user's names."""
 
     query: dict[str, str]
     segments: dict[str, str]
@@ -42,8 +45,8 @@ class Names:
         return {**self.segments, WEIGHT: WEIGHT}
 
 
-def name_bad_row(score: str) -> str:
-    """Name the `bad_row` column of a score column, if each score column is a run."""
+def bad_row_column(score: str) -> str:
+    """Return the name of the `bad_row` column of a score column, if each score column is a run."""
     return f"{BAD_ROW}:{score}"
 
 
@@ -95,8 +98,8 @@ class RankingTask:
     def cuts_early(self) -> bool:
         """True if the first K rows are known before judgments are looked up."""
         convention = self.settings.convention
-        needs_labels = convention.unjudged == "condensed" or convention.ideal == "retrieved"
-        return self.settings.max_k is not None and not (self.judgments is not None and needs_labels)
+        needs_relevances = convention.unjudged == "condensed" or convention.ideal == "retrieved"
+        return self.settings.max_k is not None and not (self.judgments is not None and needs_relevances)
 
 
 @dataclass(slots=True)

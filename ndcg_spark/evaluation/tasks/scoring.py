@@ -189,8 +189,8 @@ def _compute_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
     if N_REJECTED in batch.schema.names:
         lost = ~judged & (int_values(batch.column("n_rows")) == 0)
         if lost.any():
-            nameless = to_flags(batch.column(task.keys[:2][-1]).is_null())  # the first query column, or the run
-            status = np.where(lost, np.where(nameless, NO_QUERY, LOST), status)
+            lacks_query = to_flags(batch.column(task.keys[:2][-1]).is_null())  # the first query column, or the run
+            status = np.where(lost, np.where(lacks_query, NO_QUERY, LOST), status)
     return status
 
 

@@ -18,7 +18,7 @@ from ndcg_spark.core.ragged import BoolArray, FloatArray, offsets_after_filter, 
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.settings import MAX_RANK, EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.query_rows import Names, canonical_names, name_bad_row
+from ndcg_spark.evaluation.tasks.query_rows import Names, bad_row_column, canonical_names
 
 _HELPERS = ("tied", "n_ranked")
 
@@ -72,29 +72,29 @@ Reason = tuple[str, BoolArray | None]
 
 
 @dataclass(frozen=True, slots=True)
-class RowRules:
-    """Rules for bad rows of one table. In judgments the order column may be null."""
+class RowCheck:
+    """Settings that decide which rows of a table are bad. In judgments the order column may be null."""
 
     settings: EvaluationSettings
     judgments: bool = False
 
 
-def select_valid(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+def select_valid(batch: pa.RecordBatch, check: RowCheck) -> pa.RecordBatch:
     """Return the valid rows of a batch. Under `on_invalid=fail` a bad row raises an InputRefusedError."""
-    return split_rejected(mark_rows(batch, rules))[0]
+    return split_rejected(mark_rejected(batch, check))[0]
 
 
-def mark_rows(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
+def mark_rejected(batch: pa.RecordBatch, check: RowCheck) -> pa.RecordBatch:
     """Mark rejected rows by a `bad_row` that is not null. The column is absent if no row is rejected.
 
-    The batch has at most one score column. Under `on_invalid=fail` a bad row raises an InputRefusedError with the
-    first reason and the query.
+    Marks do not keep the reason: `find_bad_rows` counts reasons in a pass of its own. The batch has at most one score
+    column. Under `on_invalid=fail` a bad row raises an InputRefusedError with the first reason and the query.
     """
     bad: BoolArray | None = None
-    for reason, rows in find_reasons(batch, rules):
-        if rules.settings.on_invalid == "fail":
+    for reason, rows in find_reasons(batch, check):
+        if check.settings.on_invalid == "fail":
             row = int(np.flatnonzero(rows)[0])
-            raise InputRefusedError(f"bad row: {reason} at {format_key(batch, canonical_names(rules.settings), row)}")
+            raise InputRefusedError(f"bad row: {reason} at {format_key(batch, canonical_names(check.settings), row)}")
         bad = rows if bad is None else bad | rows
     if col.BAD_ROW in batch.schema.names:
         batch = batch.select([column for column in batch.schema.names if column != col.BAD_ROW])
@@ -126,58 +126,65 @@ def _append_marks(batch: pa.RecordBatch, marks: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, marks], schema=schema)
 
 
-def has_query(batch: pa.RecordBatch, names: Names) -> BoolArray:
+def has_keys(batch: pa.RecordBatch, names: Names) -> BoolArray:
     """Flag the rows whose query and run are known."""
     is_known = np.ones(batch.num_rows, dtype=np.bool_)
     for key in names.keys:
-        if key in batch.schema.names:
-            for _, without in _check_key(batch.column(key), ""):
-                is_known &= True if without is None else ~without
+        for is_missing in _flag_missing_keys(batch.column(key)) if key in batch.schema.names else ():
+            is_known &= ~is_missing
     return is_known
 
 
-def find_reasons(batch: pa.RecordBatch, rules: RowRules) -> Iterator[tuple[str, BoolArray]]:
+def _flag_missing_keys(column: pa.Array) -> Iterator[BoolArray]:
+    """Yield flags of null keys, then flags of NaN keys."""
+    if column.null_count:
+        yield to_flags(column.is_null())
+    if pa.types.is_floating(column.type):
+        yield np.isnan(float_values(column)[0])
+
+
+def find_reasons(batch: pa.RecordBatch, check: RowCheck) -> Iterator[tuple[str, BoolArray]]:
     """Yield each reason that applies to some row, with flags of its rows. The first reason of a row is reported."""
-    for reason, rows in _check_batch(batch, rules):
+    for reason, rows in _check_batch(batch, check):
         if rows is not None and rows.any():
             yield reason, rows
 
 
-def keep_valid(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
-    """Keep the valid rows of each batch; see `select_valid`."""
+def select_valid_rows(batches: Iterator[pa.RecordBatch], check: RowCheck) -> Iterator[pa.RecordBatch]:
+    """Return the valid rows of batches; see `select_valid`."""
     for batch in batches:
-        yield select_valid(batch, rules)
+        yield select_valid(batch, check)
 
 
-def mark_rejected(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
+def mark_rejected_rows(batches: Iterator[pa.RecordBatch], check: RowCheck) -> Iterator[pa.RecordBatch]:
     """Mark rejected rows, and empty all their columns but query and segments; these only if the query is known."""
     for batch in batches:
-        yield _clear_rejected(mark_rows(batch, rules), rules)
+        yield _clear_rejected(mark_rejected(batch, check), check)
 
 
-def _clear_rejected(batch: pa.RecordBatch, rules: RowRules) -> pa.RecordBatch:
-    batch, names = add_marks(batch), canonical_names(rules.settings)
-    rejected, nameless = batch.column(col.BAD_ROW).is_valid(), pa.array(~has_query(batch, names))
+def _clear_rejected(batch: pa.RecordBatch, check: RowCheck) -> pa.RecordBatch:
+    batch, names = add_marks(batch), canonical_names(check.settings)
+    rejected, lacks_key = batch.column(col.BAD_ROW).is_valid(), pa.array(~has_keys(batch, names))
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     for name, column in columns.items() if rejected.true_count else ():
         if name not in (col.RUN, col.BAD_ROW, col.COPIES):
             is_carried = name in names.query or name in names.segments
-            columns[name] = pc.if_else(nameless if is_carried else rejected, pa.scalar(None, column.type), column)
+            columns[name] = pc.if_else(lacks_key if is_carried else rejected, pa.scalar(None, column.type), column)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def find_bad_rows(batches: Iterator[pa.RecordBatch], rules: RowRules) -> Iterator[pa.RecordBatch]:
-    """Yield bad rows as `reason`, `key`, `n`, `row`; see `frames.columns.report_bad_rows`."""
-    names = canonical_names(rules.settings)
+def find_bad_rows(batches: Iterator[pa.RecordBatch], check: RowCheck) -> Iterator[pa.RecordBatch]:
+    """Yield bad rows as `reason`, `key`, `n`, `row`, and per batch a row without a reason that counts valid rows."""
+    names = canonical_names(check.settings)
     for batch in map(cast_large_types, batches):
-        for run_batch in (batch,) if rules.judgments else split_runs(batch, names):
-            yield _report_batch(run_batch, rules, names)
+        for run_batch in (batch,) if check.judgments else split_runs(batch, names):
+            yield _report_batch(run_batch, check, names)
 
 
-def _report_batch(batch: pa.RecordBatch, rules: RowRules, names: Names) -> pa.RecordBatch:
+def _report_batch(batch: pa.RecordBatch, check: RowCheck, names: Names) -> pa.RecordBatch:
     first = np.full(batch.num_rows, -1)
     reasons: list[str] = []
-    for reason, rows in find_reasons(batch, rules):
+    for reason, rows in find_reasons(batch, check):
         first[rows & (first < 0)] = len(reasons)
         reasons.append(reason)
     (bad,) = np.nonzero(first >= 0)
@@ -199,12 +206,12 @@ def split_runs(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
     if not is_wide(batch, names):
         yield batch
         return
-    run_columns = {*names.scores, *map(name_bad_row, names.scores)}
+    run_columns = {*names.scores, *map(bad_row_column, names.scores)}
     shared = [column for column in batch.schema.names if column not in run_columns]
     for score, run in names.scores.items():
         columns = {col.RUN: pa.repeat(pa.scalar(run), batch.num_rows), col.SCORE: batch.column(score)}
-        if name_bad_row(score) in batch.schema.names:
-            columns[col.BAD_ROW] = batch.column(name_bad_row(score))
+        if bad_row_column(score) in batch.schema.names:
+            columns[col.BAD_ROW] = batch.column(bad_row_column(score))
         columns |= {column: batch.column(column) for column in shared}
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
@@ -237,47 +244,46 @@ def _format_list(batch: pa.RecordBatch, row: int) -> str:
     return f"[{first}{', ...' if len(items) > 3 else ''}] {NO_QUERY_COLUMN}"
 
 
-def _check_batch(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
+def _check_batch(batch: pa.RecordBatch, check: RowCheck) -> Iterator[Reason]:
     """Yield all reasons for bad rows, in the order in which they are reported."""
-    settings, names = rules.settings, set(batch.schema.names)
-    if col.BAD_ROW in names:
-        yield from _read_spark_reasons(batch.column(col.BAD_ROW))
-    if col.RUN in names:
+    settings, present = check.settings, set(batch.schema.names)
+    if col.BAD_ROW in present:
+        yield from _read_conversion_reasons(batch.column(col.BAD_ROW))
+    if col.RUN in present:
         yield "null_run", _find_nulls(batch.column(col.RUN))
     for key in canonical_names(settings).query:
         yield from _check_key(batch.column(key), "null_query")
-    if col.RANKED_ITEMS in names and col.RANKED_LIST not in names:
+    if col.RANKED_ITEMS in present and col.RANKED_LIST not in present:
         yield from _check_item_lists(batch, settings)
     for list_column in (col.RANKED_LIST, col.IDEAL_LIST):
-        if list_column in names:
+        if list_column in present:
             column = batch.column(list_column)
             yield "null_list", to_flags(column.is_null())
             yield from _lift_to_lists(column, check_relevances(column.flatten(), settings))
-    if col.RANK in names:
+    if col.RANK in present:
         yield from _check_ranks(batch.column(col.RANK), settings)
-    if col.SCORE in names:
+    if col.SCORE in present:
         yield from _check_scores(batch.column(col.SCORE), settings)
-    yield from _check_other_columns(batch, rules)
-    if col.RELEVANCE in names:
+    yield from _check_other_columns(batch, check)
+    if col.RELEVANCE in present:
         yield from check_relevances(batch.column(col.RELEVANCE), settings)
 
 
-def _check_other_columns(batch: pa.RecordBatch, rules: RowRules) -> Iterator[Reason]:
-    names = set(batch.schema.names)
-    if col.ITEM in names:
+def _check_other_columns(batch: pa.RecordBatch, check: RowCheck) -> Iterator[Reason]:
+    present = set(batch.schema.names)
+    if col.ITEM in present:
         yield from _check_key(batch.column(col.ITEM), "null_item")
-    if col.WEIGHT in names:
+    if col.WEIGHT in present:
         weight, known = float_values(batch.column(col.WEIGHT))
         yield "bad_weight", ~(known & (weight >= 0) & (weight <= MAX_WEIGHT))
-    if col.ORDER in names and not rules.judgments:
+    if col.ORDER in present and not check.judgments:
         yield "null_order", _find_nulls(batch.column(col.ORDER))
 
 
 def _check_key(column: pa.Array, reason: str) -> Iterator[Reason]:
     """Yield a reason for a query or item that is null or NaN."""
-    yield reason, _find_nulls(column)
-    if pa.types.is_floating(column.type):
-        yield reason, np.isnan(float_values(column)[0])
+    for is_missing in _flag_missing_keys(column):
+        yield reason, is_missing
 
 
 def _check_item_lists(batch: pa.RecordBatch, settings: EvaluationSettings) -> Iterator[Reason]:
@@ -301,7 +307,7 @@ def _lift_to_lists(column: pa.Array, reasons: Iterator[Reason]) -> Iterator[Reas
             yield reason, to_lengths(offsets_after_filter(entries, offsets)) > 0
 
 
-def _read_spark_reasons(column: pa.Array) -> Iterator[Reason]:
+def _read_conversion_reasons(column: pa.Array) -> Iterator[Reason]:
     if column.null_count < len(column):
         reasons = pc.replace_substring_regex(column, "(?s): .*", "")  # the malformed line may follow
         for reason in pc.unique(reasons.drop_null()).to_pylist():
@@ -356,7 +362,10 @@ def check_relevances(column: pa.Array, settings: EvaluationSettings) -> Iterator
 
 
 def _is_within(column: pa.Array, lowest: float, highest: float) -> bool:
-    """Return True if all values are between two bounds, inclusive, and none is NaN. One pass over a valid batch."""
+    """Return True if all values are between two bounds, inclusive, and none is NaN.
+
+    Most batches are valid, so callers run this fast check first and find the bad rows only if it fails.
+    """
     if column.null_count == len(column):
         return True
     if column.null_count and pa.types.is_integer(column.type):
