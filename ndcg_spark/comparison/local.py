@@ -106,7 +106,7 @@ class EvaluatedQueries(LocalQueries):
         ranking = self._evaluation.ranking
         counts = [] if ranking.judged is None else [(column, pa.int64()) for column in pairing.TOP_ITEMS]
         return TableInfo(
-            schema=pa.schema([*ranking.queries, *(pa.field(*counts_column) for counts_column in counts)])
+            schema=pa.schema([*ranking.per_query_schema, *(pa.field(*counts_column) for counts_column in counts)])
         )
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -45,7 +45,7 @@ class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], Differences):
             ranking = open_rankings(request, settings.rankings)
             if isinstance(ranking, str):
                 return ranking
-            info, query = TableInfo(schema=ranking.queries), ranking.fitted.columns.query
+            info, query = TableInfo(schema=ranking.per_query_schema), ranking.fitted.columns.query
             return find_spark_reason([info], query, settings.chosen.cluster, ()) or ranking
         tables = open_sources(request)
         if isinstance(tables, str):

@@ -168,7 +168,7 @@ def _select_queries(evaluation: Evaluation) -> DataFrame:
     convention, rows = evaluation.settings.convention, evaluation.ranking.per_query(keep_refusals=True)
     if convention.missing_query == "drop":
         rows = filter_rows(rows, F.col("status") != "missing")
-    if evaluation.ranking.tables.relevances_in_run:
+    if not evaluation.ranking.tables.has_judgments_table:
         return rows
     is_counted = ~F.col("status").isin(*list_dropped_statuses(convention))
     counts = (F.col(N_TOP_ITEMS), F.col(N_TOP_ITEMS) - F.col(N_UNJUDGED_ITEMS))

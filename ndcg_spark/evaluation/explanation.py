@@ -48,7 +48,7 @@ def rank_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     clashes = sorted(name for name in columns.query if name.lower() in {*RESULT_COLUMNS, RUN})
     if clashes:
         raise InvalidParameterError(f"query column {clashes[0]!r} has the name of a result column; rename it.")
-    rows = select_canonical_columns(frame, plan_rows(describe_table(frame), settings, judged=True))
+    rows = select_canonical_columns(frame, plan_rows(describe_table(frame), settings, has_judgments_table=False))
     rows = select_valid_rows(explode_scores(rows, settings), RowCheck(settings))
     rows = rows.withColumn(RELEVANCE, F.col(RELEVANCE).cast("double"))
     if ITEM not in rows.columns:

@@ -126,8 +126,8 @@ def rank_locally(
     obstacle = _find_obstacle(plan)
     if obstacle is not None:
         return obstacle
-    if plan.spark_reads is not None or not data.files:
-        require_spark_allowed(settings, plan.spark_reads or NO_FILES)
+    if plan.why_spark_reads is not None or not data.files:
+        require_spark_allowed(settings, plan.why_spark_reads or NO_FILES)
     resources = Resources.from_machine(processes, memory).limit_processes(
         sum(table.n_bytes for table in tables.values())
     )
@@ -196,8 +196,8 @@ def _refuse_repeated_queries(judgments: LocalTable, settings: EvaluationSettings
 def _find_obstacle(plan: RankingPlan) -> str | None:
     """Return in a clause why a plan needs Spark, or None."""
     settings = plan.settings
-    if plan.needs_spark is not None:
-        return plan.needs_spark
+    if plan.why_spark_only is not None:
+        return plan.why_spark_only
     if plan.strategy not in (ARRAYS, ENGINE):
         return "strategy=window ranks in Spark"
     if settings.needs or settings.item_columns != ItemColumns():
@@ -379,14 +379,14 @@ class LocalRanking:
     def summary(self) -> pa.Table:
         """Compute the means of all metrics; see `summarize`."""
         task = self._build_task(counts_relevant=False)
-        columns = [name for name in self.plan.rankings.names if name != "n_relevant"]  # means do not need it
+        columns = [name for name in self.plan.rankings_schema.names if name != "n_relevant"]  # means do not need it
         tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
         return self._finish_means(self._run(task, _sum_part, merge_and_add_up, tasks))
 
     @property
-    def queries(self) -> pa.Schema:
+    def per_query_schema(self) -> pa.Schema:
         """Columns of `per_query`."""
-        scored = build_scored_schema(self.plan.rankings, self.settings)
+        scored = build_scored_schema(self.plan.rankings_schema, self.settings)
         return pa.schema([*(field for field in scored if field.name != N_REJECTED), (RULES, pa.string())])
 
     def runs(self) -> list[str]:
@@ -402,12 +402,12 @@ class LocalRanking:
     def rankings(self, *, rejected: bool = False) -> pa.Table:
         """Rank: one row per query, as in `rank_queries`. `rejected` adds counts of rejected rows, as with Spark."""
         task = self._build_task(counts_relevant=True)
-        query_rows = _to_table(self._run(task, _rank_part, merge_rankings, ()), self.plan.rankings)
+        query_rows = _to_table(self._run(task, _rank_part, merge_rankings, ()), self.plan.rankings_schema)
         return query_rows if rejected else _drop_rejected(query_rows)
 
     def per_query(self, *, rejected: bool = False) -> pa.Table:
         """Compute the metrics of every query; see `score_queries`."""
-        task, schema = self._build_task(counts_relevant=True), self.plan.rankings
+        task, schema = self._build_task(counts_relevant=True), self.plan.rankings_schema
         scoring, kinds = build_scoring_task(schema.names, self.settings), build_scored_schema(schema, self.settings)
         queries = _to_table(self._run(task, _score_part, _merge_and_score, (scoring,)), kinds)
         if not rejected:

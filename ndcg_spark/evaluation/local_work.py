@@ -105,16 +105,16 @@ class LocalMeanNdcg(LocalRankingWork[EvaluationSettings], Means):
         return open_rankings(request, request.settings)
 
     @property
-    def is_judged_apart(self) -> bool:
+    def has_judgments_table(self) -> bool:
         return "judgments" in self.ranking.tables
 
     def schemas(self) -> Mapping[str, pa.Schema]:
         """Return the schemas of the metric table and, if requested, of the per-query table."""
         table_schemas = {"output": METRIC_SCHEMA}
         if self.job.is_requested("per_query_output"):
-            table_schemas["per_query_output"] = build_query_schema(self.plan.rankings, self.ranking.settings).append(
-                METRIC_SCHEMA.field("computed_at")
-            )
+            table_schemas["per_query_output"] = build_query_schema(
+                self.plan.rankings_schema, self.ranking.settings
+            ).append(METRIC_SCHEMA.field("computed_at"))
         return table_schemas
 
     def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:

@@ -97,7 +97,7 @@ class Means(Work[EvaluationSettings]):
         raise NotImplementedError
 
     @property
-    def is_judged_apart(self) -> bool:
+    def has_judgments_table(self) -> bool:
         """True if relevances are in a separate judgments table."""
         raise NotImplementedError
 
@@ -245,7 +245,7 @@ class Means(Work[EvaluationSettings]):
             yield from printed.format_unjudged(facts["metrics"])
         yield from printed.format_rejects(facts["rows"], facts["queries"], facts.get("judgment_rows"))
         overall = printed.select_overall_rows(facts["metrics"])
-        yield from printed.compare_query_counts(overall, settings, judged_apart=self.is_judged_apart)
+        yield from printed.compare_query_counts(overall, settings, has_judgments_table=self.has_judgments_table)
         yield from self.matched
         if facts["sample"] < 1:
             yield f"sample: {facts['sample']:g} of the queries, by hash; the intervals refer to the mean of all"

@@ -38,8 +38,8 @@ SAMPLED = "a sample is taken"
 class RankingPlan:
     """A strategy for ranking, its reason, and the columns to read. `settings` are fitted to the table.
 
-    `others` are unused columns that may name a ranker. `spark_reads` says in a clause why workers cannot read the
-    files of the table directly.
+    `others` are unused columns that may name a ranker. `why_spark_reads` says in a clause why workers cannot read the
+    files of the table directly, or is None.
     """
 
     settings: EvaluationSettings
@@ -48,13 +48,13 @@ class RankingPlan:
     strategy: Literal["arrays", "window", "engine"]
     reason: str = ""
     others: tuple[str, ...] = ()
-    spark_reads: str | None = None
+    why_spark_reads: str | None = None
 
     @property
-    def needs_spark(self) -> str | None:
-        """Reason why only Spark can rank the table, in a clause, or None."""
-        if self.strategy != ARRAYS and self.spark_reads not in (None, SAMPLED):
-            return self.spark_reads
+    def why_spark_only(self) -> str | None:
+        """Why only Spark can rank the table, in a clause, or None."""
+        if self.strategy != ARRAYS and self.why_spark_reads not in (None, SAMPLED):
+            return self.why_spark_reads
         reads = [self.rows.columns, *self.rows.runs.values()]
         keys = [self.rows.columns[name].type for name in self.rows.query]
         reasons = {
@@ -67,7 +67,7 @@ class RankingPlan:
         return next((reason for reason, is_true in reasons.items() if is_true), None)
 
     @property
-    def rankings(self) -> pa.Schema:
+    def rankings_schema(self) -> pa.Schema:
         """Columns of rankings, one row per query."""
         settings, rows, names = self.settings, self.rows.schema, canonical_names(self.settings)
         doubles, counts = pa.list_(pa.float64()), pa.list_(pa.int64())
@@ -128,7 +128,7 @@ def plan_ranking(
             "ideal=unsorted needs arrays: a column of relevances and a column of judged relevances."
         )
     require_carried_columns(settings, rows, *([] if judgments is None else [judgments]))
-    row_plan = plan_rows(rows, settings, judged=judgments is None)
+    row_plan = plan_rows(rows, settings, has_judgments_table=judgments is not None)
     judgment_plan = None if judgments is None else plan_judgments(judgments, settings)
     if judgment_plan is not None:
         row_plan, judgment_plan = unify_keys(row_plan, judgment_plan, settings)
@@ -145,7 +145,7 @@ def plan_ranking(
         strategy=WINDOW if is_window else ENGINE,
         reason="strategy=window was requested" if is_window else "",
         others=list_unused_columns(rows, settings),
-        spark_reads=next((reason for reason, is_true in reasons.items() if is_true), None),
+        why_spark_reads=next((reason for reason, is_true in reasons.items() if is_true), None),
     )
 
 
@@ -183,7 +183,7 @@ def _plan_arrays(info: TableInfo, judgments: TableInfo | None, settings: Evaluat
         judgments=None,
         strategy=ARRAYS,
         reason=f"{subject}: each row is {action} directly",
-        spark_reads=subject,
+        why_spark_reads=subject,
     )
 
 
@@ -193,8 +193,8 @@ def fit_settings(info: TableInfo, settings: EvaluationSettings) -> EvaluationSet
     if columns.ranked and not columns.query_columns(info.names):
         needs = {"sample": settings.sample < 1}
         needs |= {f"metric {str(metric_at)!r}": bool(metric_at.metric.needs) for metric_at in settings.computed}
-        for part in (part for part, is_true in needs.items() if is_true):
-            raise InvalidParameterError(f"{part} needs a query column: name it ({option('query')}).")
+        for subject in (subject for subject, is_true in needs.items() if is_true):
+            raise InvalidParameterError(f"{subject} needs a query column: name it ({option('query')}).")
         settings = replace(settings, columns=replace(columns, query=()))
     if not is_array(info, columns.relevance):  # arrays are already in rank order
         settings = replace(settings, columns=settings.columns.with_default_rank(info.names))

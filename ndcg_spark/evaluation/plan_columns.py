@@ -34,9 +34,10 @@ class Conversion(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnRead:
-    """A canonical column: its source, conversion and type. `source` may end in a field.
+    """A canonical column: its source, conversion and type.
 
-    With a `reason`, a row is bad if its source is not null but its value is.
+    `source` is a column and, if it has lists of structs, a field of these; of a map, `KEYS` or `VALUES`. With a
+    `reason`, a row is bad if the source is not null but the converted value is.
     """
 
     source: tuple[str, ...]
@@ -50,8 +51,8 @@ class TablePlan:
     """Plan for reading the canonical columns of a table.
 
     `runs` has the columns of each run if a row holds the lists of several runs; each run becomes a row. `bad_rows`
-    maps columns with the reason of a bad row to the columns they check. `sample` is the share of queries read;
-    `keeps_original` adds `row`, the original row.
+    maps each `bad_row` column to the columns whose failed conversions it reports. `sample` is the share of queries
+    read; `keeps_original` adds `row`, the original row.
     """
 
     columns: Mapping[str, ColumnRead]
@@ -74,10 +75,10 @@ class TablePlan:
         return pa.schema([*fields, *runs, *((column, pa.string()) for column in self.bad_rows)])
 
 
-def find_item_need(settings: EvaluationSettings, judged: bool) -> str | None:
+def find_item_need(settings: EvaluationSettings, has_judgments_table: bool) -> str | None:
     """Return what needs the item column, or None."""
     convention = settings.convention
-    if not judged:
+    if has_judgments_table:
         return "joining judgments"
     if settings.lists_items:
         return f"metric {settings.metric_with(settings.needs[0])!r}"
@@ -88,18 +89,18 @@ def find_item_need(settings: EvaluationSettings, judged: bool) -> str | None:
     return None
 
 
-def plan_rows(info: TableInfo, settings: EvaluationSettings, *, judged: bool) -> TablePlan:
-    """Plan the canonical columns of the main table; `judged` says whether it has the relevances."""
+def plan_rows(info: TableInfo, settings: EvaluationSettings, *, has_judgments_table: bool) -> TablePlan:
+    """Plan the canonical columns of the main table, which has the relevances unless judgments are a table."""
     columns, names = settings.columns, canonical_names(settings)
     reads = read_keys(info, settings)
     if columns.rank is not None:
         reads[col.RANK] = _read_number(info, columns.rank, option("rank"), "rank")
     for name, column in names.scores.items():
         reads[name] = _read_number(info, column, option("score"), "score")
-    reads |= _read_item_and_carried(info, settings, find_item_need(settings, judged))
+    reads |= _read_item_and_carried(info, settings, find_item_need(settings, has_judgments_table))
     if columns.order is not None and info.has(columns.order):
         reads[col.ORDER] = _read_order(info, columns.order)
-    if judged:
+    if not has_judgments_table:
         reads[col.RELEVANCE] = _read_number(info, columns.relevance, option("relevance"), "relevance")
     has_malformed = MALFORMED in info.names
     scores, others = (
@@ -136,8 +137,8 @@ def read_keys(info: TableInfo, settings: EvaluationSettings, *, run: bool = True
     }
 
 
-def read_key(info: TableInfo, column: str, part: str) -> ColumnRead:
-    key_type = info.require_key(column, part)
+def read_key(info: TableInfo, column: str, argument: str) -> ColumnRead:
+    key_type = info.require_key(column, argument)
     is_float = pa.types.is_floating(key_type)
     return ColumnRead((column,), Conversion.CLEAN_ZERO if is_float else Conversion.AS_IS, key_type)
 
@@ -148,16 +149,16 @@ def has_plain_text(key_type: pa.DataType) -> bool:
     return any(is_type(key_type) for is_type in checks)
 
 
-def read_text(info: TableInfo, column: str, part: str) -> ColumnRead:
+def read_text(info: TableInfo, column: str, argument: str) -> ColumnRead:
     """Read a column of keys as text."""
-    key_type = info.require_key(column, part)
+    key_type = info.require_key(column, argument)
     conversion = Conversion.TO_TEXT if has_plain_text(key_type) else Conversion.SPARK_TEXT
     return ColumnRead((column,), Conversion.AS_IS if pa.types.is_string(key_type) else conversion, pa.string())
 
 
-def read_double(info: TableInfo, column: str, part: str) -> ColumnRead:
+def read_double(info: TableInfo, column: str, argument: str) -> ColumnRead:
     """Read a column of numbers, or of text in a text table, as doubles."""
-    source_type = info.require_number(column, part)
+    source_type = info.require_number(column, argument)
     is_text, is_double = pa.types.is_string(source_type), source_type == pa.float64()
     conversion = Conversion.PARSE_DOUBLE if is_text else Conversion.AS_IS if is_double else Conversion.CAST
     return ColumnRead((column,), conversion, pa.float64())
@@ -170,9 +171,9 @@ def number_type(kind: pa.DataType) -> pa.DataType:
     return kind if pa.types.is_integer(kind) or pa.types.is_floating(kind) else pa.float64()
 
 
-def _read_number(info: TableInfo, column: str, part: str, prefix: str) -> ColumnRead:
+def _read_number(info: TableInfo, column: str, argument: str, prefix: str) -> ColumnRead:
     """Read a column of numbers in its own type if workers support it; text and decimals as doubles."""
-    source_type = info.require_number(column, part)
+    source_type = info.require_number(column, argument)
     if pa.types.is_string(source_type):
         return ColumnRead((column,), Conversion.PARSE_DOUBLE, pa.float64(), f"{prefix}_not_a_number")
     target_type = number_type(source_type)

@@ -19,7 +19,7 @@ from ndcg_spark.evaluation.plan_columns import (
     read_carried,
     read_keys,
 )
-from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PositionColumns
 from ndcg_spark.evaluation.tasks import query_rows as col
 
 RANK, POSITION, ROW = "rank", "position", "row"
@@ -88,7 +88,7 @@ def build_long_settings(info: TableInfo, settings: EvaluationSettings) -> Evalua
         run=find_free_name(col.RUN) if len(columns.ranked) > 1 else columns.run,
     )
     if lists.numbers is None:
-        columns = PlaceColumns(**asdict(columns))
+        columns = PositionColumns(**asdict(columns))
     long_settings = replace(settings, columns=columns)
     if settings.columns.query:
         return long_settings
@@ -107,9 +107,9 @@ def _read_relevances(info: TableInfo, settings: EvaluationSettings) -> dict[str,
 
 
 def _read_relevance_lists(
-    info: TableInfo, column: str, part: str, settings: EvaluationSettings, names: tuple[str, str]
+    info: TableInfo, column: str, option_name: str, settings: EvaluationSettings, names: tuple[str, str]
 ) -> dict[str, ColumnRead]:
-    column_type, doubles = info.require(column, option(part)), pa.list_(pa.float64())
+    column_type, doubles = info.require(column, option(option_name)), pa.list_(pa.float64())
     fields = {field.name: field.type for field in list_fields(column_type)} if pa.types.is_list(column_type) else {}
     relevance, item = (
         info.find_field(column, field_name) if fields else None for field_name in ("relevance", "item")
@@ -130,9 +130,9 @@ def _read_relevance_lists(
     if item and settings.convention.duplicates != "error":
         raise InvalidParameterError("duplicates=best and first do not support arrays; remove duplicates beforehand.")
     if item and (settings.check_duplicates != "none" or settings.lists_items):
-        info.check(f"{column}.{item}", f"field {item!r} of column {column!r} ({option(part)})")
+        info.check(f"{column}.{item}", f"field {item!r} of column {column!r} ({option(option_name)})")
         if not is_key(fields[item]):
-            items = f"items of column {column!r} ({option(part)}) are {format_type(fields[item])}"
+            items = f"items of column {column!r} ({option(option_name)}) are {format_type(fields[item])}"
             raise InputRefusedError(f"{items}; cast them to text first.")
         reads[names[1]] = ColumnRead((column, item), Conversion.AS_IS, pa.list_(fields[item]))
     return reads
@@ -152,7 +152,7 @@ def read_ranked_lists(info: TableInfo, settings: EvaluationSettings) -> list[Lis
     if number_fields.is_named and any(list_column.numbers is None for list_column in lists):
         raise InputRefusedError(
             f"column {lists[0].name!r} ({option('ranked')}) has only ids, without "
-            f"{number_fields.requested!r} ({number_fields.part}); remove that option."
+            f"{number_fields.requested!r} ({number_fields.argument}); remove that option."
         )
     roles = {(list_column.numbers is not None, list_column.has_scores): list_column.name for list_column in lists}
     if len(roles) > 1:
@@ -170,25 +170,25 @@ def read_ranked_lists(info: TableInfo, settings: EvaluationSettings) -> list[Lis
 
 def read_relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListColumn:
     """Read the column of relevant items."""
-    columns, part = settings.columns, option("relevant")
+    columns, argument = settings.columns, option("relevant")
     column = columns.relevant
     if column is None:
         raise InvalidParameterError(
-            f"lists of items ({option('ranked')}) need relevant items: name a column ({part}) or pass a judgments "
-            "table."
+            f"lists of items ({option('ranked')}) need relevant items: name a column ({argument}) or pass a "
+            "judgments table."
         )
-    column_type = info.require(column, part)
+    column_type = info.require(column, argument)
     if pa.types.is_map(column_type) and (is_key(column_type.key_type) or column_type.key_type == NO_KEYS):
         item_type = pa.null() if column_type.key_type == NO_KEYS else column_type.key_type
         items = ColumnRead((column, KEYS), Conversion.AS_IS, pa.list_(item_type))
-        return ListColumn(column, items, _read_list_numbers((column, VALUES), column_type.item_type, part))
+        return ListColumn(column, items, _read_list_numbers((column, VALUES), column_type.item_type, argument))
     number_fields = _NumberFields(option("relevance"), columns.relevance, Columns().relevance, GRADES)
-    lists = _read_lists(info, column, part, columns, number_fields)
+    lists = _read_lists(info, column, argument, columns, number_fields)
     fields = [field.name for field in list_fields(column_type)]
     if lists.numbers is None and len(fields) > 1:
         raise InputRefusedError(
-            f"column {column!r} ({part}) has structs with fields {', '.join(fields)}, of which none is called "
-            f"{' or '.join(number_fields.fields)}: name the field of grades ({number_fields.part})."
+            f"column {column!r} ({argument}) has structs with fields {', '.join(fields)}, of which none is called "
+            f"{' or '.join(number_fields.fields)}: name the field of grades ({number_fields.argument})."
         )
     return lists
 
@@ -197,7 +197,7 @@ def read_relevant_list(info: TableInfo, settings: EvaluationSettings) -> ListCol
 class _NumberFields:
     """Names of struct fields with numbers: the requested name, or else the usual names."""
 
-    part: str
+    argument: str
     requested: str
     default: str
     usual: tuple[str, ...]
@@ -213,12 +213,13 @@ class _NumberFields:
 
 
 def _read_lists(
-    info: TableInfo, column: str, part: str, columns: Columns, number_fields: _NumberFields
+    info: TableInfo, column: str, argument: str, columns: Columns, number_fields: _NumberFields
 ) -> ListColumn:
     """Read a column of arrays of ids, or of structs with an id and optionally a number."""
-    column_type = info.require(column, part)
+    column_type = info.require(column, argument)
     error = InputRefusedError(
-        f"column {column!r} ({part}) must be {_describe_forms(column_type, part)}; it is {info.type_text(column)}."
+        f"column {column!r} ({argument}) must be {_describe_forms(column_type, argument)}; it is "
+        f"{info.type_text(column)}."
     )
     if not pa.types.is_list(column_type):
         raise error
@@ -232,23 +233,25 @@ def _read_lists(
         next((field for field in candidates if field), None),
         _find_item_field(info, column, list(fields), columns, number_fields),
     )
-    for field_found, requested, option_text in (
+    for field_found, requested, field_argument in (
         (item, columns.item, option("item")),
-        (number_field or not number_fields.is_named, number_fields.requested, number_fields.part),
+        (number_field or not number_fields.is_named, number_fields.requested, number_fields.argument),
     ):
         if not field_found:
             raise InputRefusedError(
-                f"column {column!r} ({part}) has structs with fields {', '.join(fields)}; none is {requested!r} "
-                f"({option_text})."
+                f"column {column!r} ({argument}) has structs with fields {', '.join(fields)}; none is {requested!r} "
+                f"({field_argument})."
             )
-    info.check(f"{column}.{item}", f"field {item!r} of column {column!r} ({part})")
+    info.check(f"{column}.{item}", f"field {item!r} of column {column!r} ({argument})")
     if not is_key(fields[str(item)]):
         raise error
     items = ColumnRead((column, str(item)), Conversion.AS_IS, pa.list_(fields[str(item)]))
     if number_field is None:
         return ListColumn(column, items)
     by_rank = number_field.lower() == RANK and not number_fields.is_named
-    return ListColumn(column, items, _read_list_numbers((column, number_field), fields[number_field], part), by_rank)
+    return ListColumn(
+        column, items, _read_list_numbers((column, number_field), fields[number_field], argument), by_rank
+    )
 
 
 def _find_item_field(
@@ -262,20 +265,20 @@ def _find_item_field(
     return next((field for field in fields if field.lower() not in numbers), None)
 
 
-def _describe_forms(column_type: pa.DataType, part: str) -> str:
-    if part == option("ranked"):
+def _describe_forms(column_type: pa.DataType, argument: str) -> str:
+    if argument == option("ranked"):
         return "an array of ids, or of structs with an id"
     is_struct = pa.types.is_struct(column_type)
     hint = " (a dict of pandas or json is not a map: convert it to a list of id and grade)" if is_struct else ""
     return f"an array of ids, an array of structs with an id and a grade, or a map from id to grade{hint}"
 
 
-def _read_list_numbers(source: tuple[str, str], value_type: pa.DataType, part: str) -> ColumnRead:
+def _read_list_numbers(source: tuple[str, str], value_type: pa.DataType, argument: str) -> ColumnRead:
     """Read numbers of lists in the types that workers use for long tables."""
     if not _is_relevance(value_type, or_null=True):
-        content = "grades" if part == option("relevant") else "scores or ranks"
+        content = "grades" if argument == option("relevant") else "scores or ranks"
         raise InputRefusedError(
-            f"the {content} in column {source[0]!r} ({part}) are {format_type(value_type)}; cast them to numbers."
+            f"the {content} in column {source[0]!r} ({argument}) are {format_type(value_type)}; cast them to numbers."
         )
     target_type = number_type(value_type)
     return ColumnRead(

@@ -104,7 +104,9 @@ def format_query_counts(
 _STATUSES = {"no_relevant": "with nothing relevant", "missing": "missing", "unjudged": "unjudged"}
 
 
-def format_notes(summary: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool) -> list[str]:
+def format_notes(
+    summary: list[dict[str, Any]], settings: EvaluationSettings, *, has_judgments_table: bool
+) -> list[str]:
     """Format lines below means on missing and left out queries, and on runs with different queries."""
     overall = select_overall_rows(summary)
     totals = {column: sum(int(row[column] or 0) for row in overall) for column in COUNTS}
@@ -121,14 +123,14 @@ def format_notes(summary: list[dict[str, Any]], settings: EvaluationSettings, *,
         )
     if totals[N_REJECTED]:
         lines.append(f"rows: {totals[N_REJECTED]:,} rejected; queries that lost all of theirs: {totals[N_LOST]:,}")
-    return lines + compare_query_counts(overall, settings, judged_apart=judged_apart)
+    return lines + compare_query_counts(overall, settings, has_judgments_table=has_judgments_table)
 
 
 def compare_query_counts(
-    overall: list[dict[str, Any]], settings: EvaluationSettings, *, judged_apart: bool
+    overall: list[dict[str, Any]], settings: EvaluationSettings, *, has_judgments_table: bool
 ) -> list[str]:
     """Report runs of a table with different numbers of queries: a run is not penalized for missing queries."""
-    if judged_apart or settings.columns.run is None:
+    if has_judgments_table or settings.columns.run is None:
         return []
     outside = [f"n_{column}" for column in list_uncounted_statuses(settings.convention) if f"n_{column}" in COUNTS]
     n_queries = {row["run"]: row["n_queries"] + sum(row[column] for column in outside) for row in overall}

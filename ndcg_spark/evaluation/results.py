@@ -225,7 +225,7 @@ class LocalEvaluation(Results):
         from ndcg_spark.evaluation.printed import format_notes
 
         matched = self.ranking.check_matched(read_top_items(beside))
-        return format_notes(beside, self.settings, judged_apart=self.ranking.judged is not None) + matched
+        return format_notes(beside, self.settings, has_judgments_table=self.ranking.judged is not None) + matched
 
     def _run(self, compute: Any) -> Any:
         try:

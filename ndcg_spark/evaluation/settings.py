@@ -29,7 +29,7 @@ DEFAULT_QUERY = ("query_id",)
 MAX_K = 1_000_000
 MAX_RANK = 10_000_000
 MAX_SHORT_K = 200
-"""Longest list of which a batch of 10,000 rankings fits in some tens of megabytes."""
+"""Longest list of which 10,000 rankings, a batch of Spark, fit in some tens of megabytes."""
 REJECT_WARNING_SHARE = 0.1
 """Share of rejected rows from which the job warns; the report also requires more than twice the usual share."""
 PER_QUERY_COLUMNS = (
@@ -104,7 +104,7 @@ class Columns:
         Position of a row in its source, for ties by input_order and duplicates by first.
     """
 
-    places: ClassVar[bool] = False
+    ranks_are_positions: ClassVar[bool] = False  # of a list
     query: Annotated[tuple[str, ...], Flag(group="Columns", metavar="A,B")] = DEFAULT_QUERY
     item: str | None = "item_id"
     score: Annotated[tuple[str, ...], Flag(metavar="A,B")] = ("score",)
@@ -203,11 +203,11 @@ class Columns:
         return self.query if self.run is None else (self.run, *self.query)
 
 
-class PlaceColumns(Columns):
+class PositionColumns(Columns):
     """Columns of lists of ids, whose ranks are positions. Entries dropped by a rule leave no gaps in the ranks."""
 
     __slots__ = ()
-    places = True
+    ranks_are_positions = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,17 +452,17 @@ class EvaluationSettings:
     @property
     def ranks_given(self) -> bool:
         """True if ranks of the input are used unchanged, with gaps. Condensed lists are ranked anew."""
-        has_ranks = self.columns.rank is not None and not self.columns.places
+        has_ranks = self.columns.rank is not None and not self.columns.ranks_are_positions
         return has_ranks and self.convention.unjudged != "condensed"
 
     @property
     def groups_ties(self) -> bool:
         """True if tied items are treated together. Positions in a list do not tie."""
-        return self.convention.groups_ties and not self.columns.places
+        return self.convention.groups_ties and not self.columns.ranks_are_positions
 
     @property
     def has_long_lists(self) -> bool:
-        """True if lists may be so long that 10,000 rankings do not fit in memory."""
+        """True if lists may be longer than `MAX_SHORT_K`."""
         return self.max_k is None or self.max_k > MAX_SHORT_K
 
     @property
@@ -518,7 +518,10 @@ class EvaluationSettings:
 
     @property
     def digest(self) -> str:
-        """Hash of all settings that can change a number, 16 hex digits."""
+        """Hash of columns, rules, cutoffs, segments, checks, confidence and sample, 16 hex digits.
+
+        It does not depend on the choice of metrics, nor on `tie_bounds` and `as_of`.
+        """
         choices: dict[str, object] = {
             "columns": asdict(self.columns),
             "convention": self.convention.digest,

@@ -164,7 +164,9 @@ class Evaluation(Results):
         from ndcg_spark.evaluation.printed import format_notes
 
         matched = check_matched(read_top_items(beside), self.ranking)
-        return format_notes(beside, self.settings, judged_apart=not self.ranking.tables.relevances_in_run) + matched
+        return (
+            format_notes(beside, self.settings, has_judgments_table=self.ranking.tables.has_judgments_table) + matched
+        )
 
     def _check_matched(
         self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False

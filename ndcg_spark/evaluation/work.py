@@ -152,8 +152,8 @@ class MeanNdcg(RankingWork[EvaluationSettings], Means):
         return self.inputs.ranking.plan
 
     @property
-    def is_judged_apart(self) -> bool:
-        return not self.inputs.ranking.tables.relevances_in_run
+    def has_judgments_table(self) -> bool:
+        return self.inputs.ranking.tables.has_judgments_table
 
     def schemas(self) -> Mapping[str, T.StructType]:
         """Return the schemas of the metric table and, if requested, of the per-query table (slow to analyse)."""

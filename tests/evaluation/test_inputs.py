@@ -536,11 +536,14 @@ def test_no_item_column_is_asked_for_where_no_rule_needs_items():
     info = open_memory_table(with_columns(drop(TABLE, "item_id"), rank=1), "data").info
     by_item = Convention(ties="item_asc")
     for item in (None, "item_id"):
-        assert "item" not in plan_rows(info, EvaluationSettings(columns=Columns(item=item)), judged=True).columns
+        assert (
+            "item"
+            not in plan_rows(info, EvaluationSettings(columns=Columns(item=item)), has_judgments_table=False).columns
+        )
         ranks = EvaluationSettings(columns=Columns(item=item, rank="rank"), convention=by_item)
-        assert "item" not in plan_rows(info, ranks, judged=True).columns
+        assert "item" not in plan_rows(info, ranks, has_judgments_table=False).columns
         with pytest.raises(InvalidParameterError if item is None else MissingColumnError, match=r"\(item=\)"):
-            plan_rows(info, replace(ranks, columns=Columns(item=item)), judged=True)
+            plan_rows(info, replace(ranks, columns=Columns(item=item)), has_judgments_table=False)
 
 
 # --- Types

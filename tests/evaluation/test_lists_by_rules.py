@@ -19,7 +19,7 @@ from support.oracle import evaluate as evaluate_by_loops
 from support.spark_rankings import Case, assert_same_results, collect_cases
 
 from ndcg_spark.conventions import CHOICES, Convention
-from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PlaceColumns
+from ndcg_spark.evaluation.settings import Columns, EvaluationSettings, PositionColumns
 from ndcg_spark.evaluation.tasks.list_rankings import rank_lists
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 from ndcg_spark.evaluation.tasks.scoring import build_scoring_task, score_rankings
@@ -174,7 +174,7 @@ def test_rows_with_both_lists_are_as_loops_say(rule, scored, graded):
     """A row is bad as a whole: one bad entry, and the query is lost."""
     lists = lists_for(rule, seed=1)
     settings = EvaluationSettings(
-        columns=(Columns if scored else PlaceColumns)(
+        columns=(Columns if scored else PositionColumns)(
             rank=None if scored else "rank", order="position" if rule.is_ordered else None
         ),
         convention=rule.convention,

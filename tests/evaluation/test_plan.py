@@ -186,7 +186,7 @@ def reads_of_roles(spark: SparkSession) -> tuple[DataFrame, dict[str, ColumnRead
                 refused[role, kind] = str(error)
                 continue
             (read,) = [column for column in plan.rows.columns.values() if column.source == (name,)]
-            reads[f"{role}_{name}"], needs[f"{role} {kind}"] = read, plan.needs_spark
+            reads[f"{role}_{name}"], needs[f"{role} {kind}"] = read, plan.why_spark_only
     assert all(kind in text for (_, kind), text in refused.items())
     return table, reads, needs
 
@@ -221,7 +221,7 @@ def test_a_sample_by_numbers_that_are_not_whole_needs_spark_in_every_form(spark:
         ):
             query = {name: replace(plan.rows.columns[name], type=kind) for name in plan.rows.query}
             of_kind = replace(plan, rows=replace(plan.rows, columns={**plan.rows.columns, **query}))
-            assert of_kind.needs_spark == told
+            assert of_kind.why_spark_only == told
 
 
 def test_text_is_read_alike(spark: SparkSession) -> None:
@@ -277,7 +277,7 @@ print(plan_ranking(info(**run), judged, EvaluationSettings()).judgments is not N
 print(plan_ranking(info(**ranks, relevance=number), None, EvaluationSettings()).settings.columns.rank)
 print(plan_ranking(info(query_id=text, relevance=pa.list_(number)), None, EvaluationSettings()).strategy)
 print(plan_ranking(info(r=ids, g=ids), None, lists).settings.columns.query)
-print(plan_ranking(info(query_id=text, r=ids, g=pa.map_(text, number)), None, lists).needs_spark)
+print(plan_ranking(info(query_id=text, r=ids, g=pa.map_(text, number)), None, lists).why_spark_only)
 try:
     plan_ranking(info(query_id=text), None, EvaluationSettings())
 except LookupError as error:

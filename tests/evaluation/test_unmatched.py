@@ -210,7 +210,7 @@ def test_a_table_with_its_own_relevances_is_not_checked(engine):
 
 
 APART = SimpleNamespace(
-    tables=SimpleNamespace(relevances_in_run=False), settings=SimpleNamespace(allow_unmatched=False)
+    tables=SimpleNamespace(has_judgments_table=True), settings=SimpleNamespace(allow_unmatched=False)
 )
 """What is read of a ranking whose judgments are a table of their own, if they match."""
 

@@ -20,7 +20,7 @@ def replace_slices(frame: DataFrame, reference: str, kind: str | None, slices: S
 
 def run_rows(frame: DataFrame, settings: EvaluationSettings, *, judged: bool, original: bool = False) -> DataFrame:
     """Of the main table; `judged` if it has the relevances. `original` adds `row`, the row as it came."""
-    plan = plan_rows(describe_table(frame), settings, judged=judged)
+    plan = plan_rows(describe_table(frame), settings, has_judgments_table=not judged)
     return select_canonical_columns(frame, replace(plan, keeps_original=original))
 
 

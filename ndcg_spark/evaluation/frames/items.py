@@ -37,7 +37,7 @@ _TABLES = {
 class ItemTables:
     """Tables that metrics of items read.
 
-    `relevances` is the table with the relevances: the main table if `relevances_in_run`, else the judgments.
+    `relevances` is the table with the relevances: the judgments if `has_judgments_table`, else the main table.
 
     `rows_with_topics` has its valid canonical rows, without duplicates, and their `topics`.
     """
@@ -45,7 +45,7 @@ class ItemTables:
     items: DataFrame | None
     interactions: DataFrame | None
     relevances: DataFrame
-    relevances_in_run: bool
+    has_judgments_table: bool
     rows_with_topics: DataFrame | None = None
 
 
@@ -115,7 +115,7 @@ def read_topics(settings: EvaluationSettings, tables: ItemTables) -> Column:
             f"metric {settings.metric_with(TOPICS)!r} needs a row for each judged item, with its topics; {form} have "
             "no topics."
         )
-    require_column(frame, column, option("topics"), "input" if tables.relevances_in_run else "judgments")
+    require_column(frame, column, option("topics"), "judgments" if tables.has_judgments_table else "input")
     return _read_texts(frame, column, option("topics"), "table with the relevances")
 
 
@@ -158,7 +158,7 @@ def list_item_costs(settings: EvaluationSettings, tables: ItemTables) -> list[st
     if CATALOGUE in needs:
         costs.append("a shuffle of counts of the listed items, and a join of them with the items of the catalogue")
     if TOPICS in needs:
-        table = "input" if tables.relevances_in_run else "judgments"
+        table = "judgments" if tables.has_judgments_table else "input"
         checks = ""
         if settings.convention.duplicates != "error":
             checks = " through Python workers, a shuffle of all of them by (query, item) for duplicates"

@@ -27,7 +27,7 @@ def check_matched(
 
     Runs an action that reads run and judgments, if no item among the first K of a run is judged.
     """
-    if ranking.tables.relevances_in_run:
+    if not ranking.tables.has_judgments_table:
         return []
     find = partial(_find_matches, ranking=ranking)
     return check_top_items(top_items, ranking.settings, find, other_runs=other_runs, allowed=allowed)

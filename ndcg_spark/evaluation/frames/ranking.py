@@ -148,7 +148,7 @@ class Ranking:
         settings = self.implementation.settings
         costs = [self.implementation.cost_of_means if means_only and not settings.needs else self.implementation.cost]
         if settings.resolves_duplicates and not isinstance(self.implementation, Arrays):  # whose cost includes this
-            tables = "all rows" if self.tables.relevances_in_run else "all rows, and of all judgments,"
+            tables = "all rows, and of all judgments," if self.tables.has_judgments_table else "all rows"
             costs.append(
                 f"a shuffle of {tables} by (query, item) for duplicates, after a pass through Python workers"
             )
@@ -281,15 +281,15 @@ def choose_ranking(
         info = describe_table(frame)
     relevances = frame if judgments is None else judgments
     tables = ItemTables(
-        items=items, interactions=interactions, relevances=relevances, relevances_in_run=judgments is None
+        items=items, interactions=interactions, relevances=relevances, has_judgments_table=judgments is not None
     )
     if settings.needs or items is not None or interactions is not None or settings.item_columns != ItemColumns():
         check_item_tables(settings, tables)
     n_tasks = task_limit(frame, judgments)
     judged = None if judgments is None else describe_table(judgments, "judgments")
     plan = plan_ranking(info, judged, settings, fitted=True)
-    if plan.strategy != ENGINE and plan.spark_reads is not None:
-        require_spark_allowed(settings, plan.spark_reads)
+    if plan.strategy != ENGINE and plan.why_spark_reads is not None:
+        require_spark_allowed(settings, plan.why_spark_reads)
     implementation = _build_strategy(plan, frame, judgments, runs, n_tasks, path, sizes)
     if TOPICS in settings.needs:
         tables = replace(tables, rows_with_topics=_select_rows_with_topics(plan, tables))
@@ -356,8 +356,8 @@ def _select_rows_with_topics(plan: RankingPlan, tables: ItemTables) -> DataFrame
     rows = select_canonical_columns(tables.relevances, plan.rows if judged is None else judged, topics)
     drops_duplicates = settings.convention.duplicates != "error"
     if drops_duplicates or settings.on_invalid == "reject":
-        rows = explode_scores(rows, settings) if tables.relevances_in_run else rows
-        rows = select_valid_rows(rows, RowCheck(settings, judgments=not tables.relevances_in_run))
+        rows = rows if tables.has_judgments_table else explode_scores(rows, settings)
+        rows = select_valid_rows(rows, RowCheck(settings, judgments=tables.has_judgments_table))
     return resolve_duplicates(rows, settings) if drops_duplicates else rows
 
 
@@ -402,13 +402,15 @@ class Engine(Strategy):
     def rankings(self) -> DataFrame:
         """Rank every query and count rejected rows. Lazy; two passes through workers, a shuffle of packed batches."""
         task = self._task(counts_relevant=True)
-        schema = spark_schema(self.plan.rankings)
+        schema = spark_schema(self.plan.rankings_schema)
         return in_workers(self._exchange(task), merge_rankings, task, schema=schema)
 
     def summary(self) -> DataFrame:
         """Summarize rankings inside workers; complete queries of sorted files in the tasks that read them. Lazy."""
         task = self._task(counts_relevant=False)
-        columns = [column for column in self.plan.rankings.names if column != "n_relevant"]  # means do not use it
+        columns = [
+            column for column in self.plan.rankings_schema.names if column != "n_relevant"
+        ]  # means do not use it
         tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
         partial = in_workers(self._exchange(task, *tasks), merge_and_add_up, task, *tasks, schema=PARTIAL_SCHEMA)
         return finish_summary(partial, self.settings, n_tasks=self.n_tasks)
@@ -490,7 +492,7 @@ class Arrays(Strategy):
     def rankings(self) -> DataFrame:
         """Cut the arrays of each query to two lists in one pass. `check_duplicates=all` shuffles the lists. Lazy."""
         rank = rank_arrays if RANKED_LIST in self.rows.columns else rank_lists
-        schema = spark_schema(self.plan.rankings)
+        schema = spark_schema(self.plan.rankings_schema)
         rankings = in_workers(self.rows, rank, self.plan.task, schema=schema, keep_refusals=True)
         if self.settings.check_duplicates != "all" or not self.settings.columns.query:
             return rankings

@@ -77,8 +77,8 @@ def choose_source(
         obstacle: str | None = NO_FILES
     elif settings.source == "spark":
         obstacle = "source=spark was requested"
-    elif plan.spark_reads is not None:
-        obstacle = plan.spark_reads
+    elif plan.why_spark_reads is not None:
+        obstacle = plan.why_spark_reads
     else:
         obstacle = _find_session_obstacle(spark, path, settings)
     columns = obstacle or _map_columns(frame, plan.rows)

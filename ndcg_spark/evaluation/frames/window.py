@@ -139,7 +139,7 @@ class Windows(Strategy):
             queries = queries.withColumn("ranked", ranked)
         if col.RUN not in queries.columns:
             queries = queries.withColumn(col.RUN, F.lit(""))
-        schema = spark_schema(self.plan.rankings)
+        schema = spark_schema(self.plan.rankings_schema)
         canonical = {label: name for name, label in labels.items()}
         return queries.select(
             *[
@@ -240,7 +240,7 @@ def _build_aggregates(rows: DataFrame, settings: EvaluationSettings) -> list[Col
         aggregates["items"] = entries.getField("item")
     if settings.ranks_given:
         aggregates["ranks"] = entries.getField("place")
-    elif settings.columns.places:
+    elif settings.columns.ranks_are_positions:
         aggregates["shared_place"] = F.size(F.array_distinct(entries.getField("falling"))) < F.size(entries)
     elif settings.groups_ties:
         # One entry for all items of equal score and relevance, whose structs are equal.

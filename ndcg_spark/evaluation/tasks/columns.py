@@ -69,7 +69,7 @@ def _convert(values: pa.Array, conversion: Conversion, kind: pa.DataType) -> pa.
         case Conversion.CAST if pa.types.is_decimal(values.type):
             return values.cast(pa.string()).cast(kind)  # from text, so that all digits are rounded once
         case Conversion.SPARK_TEXT:
-            raise ValueError("Only Spark can write this column as text; see RankingPlan.needs_spark.")
+            raise ValueError("Only Spark can write this column as text; see RankingPlan.why_spark_only.")
         case Conversion.TO_TEXT | Conversion.CAST:
             return values.cast(kind, safe=False)
         case Conversion.PARSE_DOUBLE:

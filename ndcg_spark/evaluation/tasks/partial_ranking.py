@@ -587,7 +587,7 @@ def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: Ranking
         lists = {"ranks": ranked.numbers(col.RANK)}
     else:
         ranked = ranked.first(k)
-        if task.settings.columns.places:
+        if task.settings.columns.ranks_are_positions:
             same = ragged.equals_previous(ranked.numbers(col.SCORE), ranked.offsets)
             shared = ragged.to_lengths(ragged.offsets_after_filter(same, ranked.offsets)) > 0
             refuse_first(keys, shared, "query ", f" {TWO_ON_ONE_RANK}.", task)
