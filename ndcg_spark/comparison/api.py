@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ndcg_spark.comparison.local import EvaluatedQueries, LocalQueries, StoredQueries
-from ndcg_spark.comparison.plan import find_spark_reason
+from ndcg_spark.comparison.plan import find_local_obstacle
 from ndcg_spark.comparison.results import LocalComparison, select_evaluations
 from ndcg_spark.comparison.settings import LiftInterval, Unpaired, refuse_unread_seed
 from ndcg_spark.comparison.tables import Tables, build_settings, choose_tables, format_run, plan_tables
@@ -67,8 +67,8 @@ def compare(
         The run that the others are compared with. None: each run with each one before it. A run of a run column of
         whole numbers may be given as a number.
     runs : str, int, sequence of these or None
-        Runs to compare. None: all. The baseline is always one of them. If it is not named here, and for all runs, an
-        action lists the runs of a table. The action of the result refuses a run without rows.
+        Runs to compare; None: all. The baseline is added if it is missing. An action lists the runs of a table if
+        `runs` is None or lacks the baseline. The action of the result refuses a run without rows.
     metrics : str, sequence of str, or None
         Metrics to compare, such as `["ndcg@10", "ap"]`. Default: those of the evaluation, else `ndcg`; `dcg` then
         is added to `ndcg` with difference and interval. It is tested only if it is named.
@@ -87,8 +87,8 @@ def compare(
         each other; errors and tests are then those of clusters.
     unpaired : str or None
         What to do with a query that only one of two runs has: count the other value as 0 (`zero`), leave the query
-        out (`drop`), or raise (`error`). Default: as the convention treats missing queries. Such queries are counted
-        in any case.
+        out (`drop`), or raise (`error`). Default: as the convention treats missing queries. `n_only_run` and
+        `n_only_baseline` count such queries in any case.
     convention : str, Convention or None
         Convention by which the tables were evaluated. It sets the default of `unpaired`, and whether a query must
         have the same IDCG in all runs, as with `ideal=judged`. Default: that of the evaluation, else `default`.
@@ -146,22 +146,24 @@ def compare(
     if k is not None and metrics is not None:
         refuse_unread_k(metrics)
     engine, where = resolve_engine("auto", "")
-    local = f"{where} was requested" if engine == "spark" else _open_tables(results, engine)
-    if not isinstance(local, str):
-        settings = build_settings(local, **options)
-        plan_tables(local, settings)  # refuses missing or wrong columns
-        infos = [table.info for table, _ in choose_tables(local, settings)]
-        obstacle = find_spark_reason(infos, settings.query, settings.cluster, settings.segment_columns)
+    opened = f"{where} was requested" if engine == "spark" else _open_tables(results, engine)
+    obstacle: str | None
+    if isinstance(opened, str):
+        obstacle = opened
+    else:
+        settings = build_settings(opened, **options)
+        plan_tables(opened, settings)  # refuses missing or wrong columns
+        infos = [table.info for table, _ in choose_tables(opened, settings)]
+        obstacle = find_local_obstacle(infos, settings.query, settings.cluster, settings.segment_columns)
         if obstacle is None:
             return LocalComparison(
                 settings=settings,
-                evaluations=select_evaluations(local, settings),
+                evaluations=select_evaluations(opened, settings),
                 allow_unmatched=allow_unmatched,
-                tables=local,
+                tables=opened,
                 inputs=results,
             )
-        local = obstacle
-    require_spark(local, engine, where, "compare")
+    require_spark(obstacle, engine, where, "compare")
     from ndcg_spark.comparison.spark_results import build_comparison, open_on_spark
 
     tables = open_on_spark(results)

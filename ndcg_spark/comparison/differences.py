@@ -14,7 +14,7 @@ from ndcg_spark.comparison.printed import show_comparison
 from ndcg_spark.comparison.results import check_matched, select_evaluations
 from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings, is_companion
 from ndcg_spark.comparison.tables import QueryTable, Tables, add_baseline, build_settings, plan_tables
-from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA, TOP_ITEMS
+from ndcg_spark.comparison.tasks.finishing import PAIR_TOP_ITEMS, RESULT_SCHEMA
 from ndcg_spark.core import labels
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
@@ -33,10 +33,10 @@ Row: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Tables to compare; `names` are the runs to select from a table (None: all), `weight` is that of `compare`."""
+    """Tables to compare; `runs` are those to select from a table (None: all), `weight` is that of `compare`."""
 
     tables: Tables
-    names: tuple[str, ...] | None
+    runs: tuple[str, ...] | None
     weight: str | None
 
 
@@ -53,28 +53,28 @@ def choose_runs(
     if not others:
         replace(first.info, label="per-query table").require(settings.run_column, option("run"))
         first = first.with_runs(settings.run_column, "")
-        is_weighted = first.runs()
-        chosen_runs = add_baseline(settings.chosen.runs or tuple(is_weighted), settings.chosen.baseline)
-        _require_runs(chosen_runs, is_weighted, PER_QUERY, night)
-        weight = _choose_weight(settings, {run: is_weighted[run] for run in chosen_runs})
-        return Selection(tables=[(first, None)], names=chosen_runs, weight=weight)
+        weighted_by_run = first.runs()
+        chosen_runs = add_baseline(settings.chosen.runs or tuple(weighted_by_run), settings.chosen.baseline)
+        _require_runs(chosen_runs, weighted_by_run, PER_QUERY, night)
+        weight = _choose_weight(settings, {run: weighted_by_run[run] for run in chosen_runs})
+        return Selection(tables=[(first, None)], runs=chosen_runs, weight=weight)
     baseline, (baseline_rows, has_weight) = (
         str(settings.chosen.baseline),
         _select_baseline(others[0], settings, dataset),
     )
     requested = tuple(run for run in settings.chosen.runs or () if run != baseline) or settings.chosen.runs or ()
     first = first.with_runs(settings.run_column, requested[0] if len(requested) == 1 else "")
-    is_weighted = first.runs()
-    chosen_runs = requested or tuple(is_weighted)
-    _require_runs(chosen_runs, is_weighted, PER_QUERY, night)
+    weighted_by_run = first.runs()
+    chosen_runs = requested or tuple(weighted_by_run)
+    _require_runs(chosen_runs, weighted_by_run, PER_QUERY, night)
     if baseline in chosen_runs:
         raise InvalidParameterError(
             f"{PER_QUERY} also has a run {baseline!r}, the name of the baseline; choose other runs with --runs, or "
             "give the baseline another name with --baseline."
         )
     tables_of_runs = [(baseline_rows, baseline), *((first.select_run(run), run) for run in chosen_runs)]
-    weighted = {baseline: has_weight, **{run: is_weighted[run] for run in chosen_runs}}
-    return Selection(tables=tables_of_runs, names=None, weight=_choose_weight(settings, weighted))
+    weighted_by_run = {baseline: has_weight, **{run: weighted_by_run[run] for run in chosen_runs}}
+    return Selection(tables=tables_of_runs, runs=None, weight=_choose_weight(settings, weighted_by_run))
 
 
 def _select_baseline(
@@ -83,18 +83,18 @@ def _select_baseline(
     """Select the rows of the baseline from its own table; also return whether they have weights."""
     # The baseline is usually from an earlier night, so the night of the results does not apply.
     table = table.select_slice(BASELINE, None, dataset, _BY_QUERY).with_runs(settings.run_column, "")
-    weighted = table.runs()
-    if not weighted:
+    weighted_by_run = table.runs()
+    if not weighted_by_run:
         raise InputRefusedError(f"{BASELINE} has no rows; is the night in it?")
-    if len(weighted) == 1:
-        return table, next(iter(weighted.values()))
+    if len(weighted_by_run) == 1:
+        return table, next(iter(weighted_by_run.values()))
     run = str(settings.chosen.baseline)
-    if run not in weighted:
+    if run not in weighted_by_run:
         raise InputRefusedError(
-            f"{BASELINE} has several runs, {_format_names(weighted)}; name one of them by --baseline, or choose its "
-            "rows by a query."
+            f"{BASELINE} has several runs, {_format_names(weighted_by_run)}; name one of them by --baseline, or "
+            "choose its rows by a query."
         )
-    return table.select_run(run), weighted[run]
+    return table.select_run(run), weighted_by_run[run]
 
 
 def _require_runs(runs: Sequence[str], known: Mapping[str, bool], flag: str, night: date | None) -> None:
@@ -108,14 +108,15 @@ def _require_runs(runs: Sequence[str], known: Mapping[str, bool], flag: str, nig
         )
 
 
-def _choose_weight(settings: ComparisonJobSettings, weighted: Mapping[str, bool]) -> str | None:
+def _choose_weight(settings: ComparisonJobSettings, weighted_by_run: Mapping[str, bool]) -> str | None:
     """Return the requested weight column, None for the stored weights that all runs have, or "" for no weights."""
     column: str | None = settings.of_queries["weight"]
-    if column is not None or all(weighted.values()):
+    if column is not None or all(weighted_by_run.values()):
         return column
-    if any(weighted.values()):
+    if any(weighted_by_run.values()):
         has, lacks = (
-            [run for run, has_weight in weighted.items() if has_weight is whether] for whether in (True, False)
+            [run for run, has_weight in weighted_by_run.items() if has_weight is expected]
+            for expected in (True, False)
         )
         raise InputRefusedError(
             f"{_format_names(has)} {'has' if len(has) == 1 else 'have'} stored weights, and {_format_names(lacks)} "
@@ -130,12 +131,12 @@ def _format_names(runs: Sequence[str] | Mapping[str, bool]) -> str:
 
 ALL_PAIRS = "(all pairs)"
 """Name of the slice of a comparison without baseline."""
-_HIDDEN = ("state", "replicates", TOP_ITEMS)
+_HIDDEN = ("state", "replicates", PAIR_TOP_ITEMS)
 STAMPS = (*PROVENANCE, "baseline_input")
 
 
-class Differences(Work[ComparisonJobSettings], ABC):
-    """Compares runs, of rankings or of per-query tables."""
+class CompareRunsBase(Work[ComparisonJobSettings], ABC):
+    """Base of the commands that compare runs, of rankings or of per-query tables."""
 
     EXPLAINED = "Nothing was run, except to list the runs."
 
@@ -230,14 +231,14 @@ class Differences(Work[ComparisonJobSettings], ABC):
             if selection.weight is not None:
                 options["weight"] = selection.weight
             convention = self.settings.convention
-            settings = build_settings(selection.tables, convention=convention, runs=selection.names, **options)
+            settings = build_settings(selection.tables, convention=convention, runs=selection.runs, **options)
         plan_tables(selection.tables, settings)
         return selection.tables, settings
 
     def _select_tables(self) -> Selection:
         tables = self.query_tables()
         if self.ranked:
-            return Selection(tables=[(tables[0], None)], names=self.settings.chosen.runs or None, weight=None)
+            return Selection(tables=[(tables[0], None)], runs=self.settings.chosen.runs or None, weight=None)
         shared = self.request.shared
         return choose_runs(tables, self.settings, night=shared.run_date, dataset=shared.dataset)
 
@@ -250,9 +251,7 @@ class Differences(Work[ComparisonJobSettings], ABC):
     ) -> dict[str, Any]:
         input_name, baseline_name = self.input_names()
         facts: dict[str, Any] = {
-            "comparison": [
-                {input_name: value for input_name, value in row.items() if input_name not in _HIDDEN} for row in rows
-            ],
+            "comparison": [{column: value for column, value in row.items() if column not in _HIDDEN} for row in rows],
             "baseline": self.settings.chosen.baseline,
             "runs": list(settings.runs),
             "alpha": settings.alpha,

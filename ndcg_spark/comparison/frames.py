@@ -1,4 +1,4 @@
-"""Compare runs of per-query tables on Spark: one shuffle pairs the rows of queries, everything else merges sums."""
+"""Compare runs of per-query tables on Spark: one shuffle pairs rows of queries (two with clusters)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,29 @@ from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.metrics import EVERY
 
 COMPARISON_SCHEMA: T.StructType = from_arrow_schema(finishing.RESULT_SCHEMA)
-_COUNTED = from_arrow_schema(finishing.COUNTED_SCHEMA)
+_WITH_TOP_ITEMS = from_arrow_schema(finishing.SCHEMA_WITH_TOP_ITEMS)
 _PARTIAL = from_arrow_schema(summing.PARTIAL_SCHEMA)
 
 
 def compare_queries(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
-    """Compare runs by the metrics of their queries; lazy, the columns of `COUNTED_SCHEMA`.
+    """Compare runs by the metrics of their queries; lazy, the columns of `SCHEMA_WITH_TOP_ITEMS`.
 
     Each table comes with the run that it holds; None if a column `run` names the runs. Rows of other runs are
     dropped. Refusals stay rows (`in_workers`): refusals in the tables, and of rows that cannot be paired.
 
     Spark cost: one shuffle of the needed columns of all rows (two with a cluster column), and sorts within
-    partitions; three small shuffles of sums; four passes through Python workers. No action.
+    partitions; three small shuffles of sums; four passes through Python workers (five with a cluster column). No
+    action.
     """
     results = estimate_all_groups(tables, settings).repartition(1)
-    return in_workers(results, finishing.decide_family, settings, schema=_COUNTED)
+    return in_workers(results, finishing.decide_family, settings, schema=_WITH_TOP_ITEMS)
 
 
 def estimate_all_groups(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
-    """Compare runs like `compare_queries`, but leave `FAMILY_COLUMNS` null and accept empty runs; lazy."""
+    """Compare runs like `compare_queries`, but accept empty runs; lazy.
+
+    `FAMILY_COLUMNS` stay null, except the verdicts of rows that are not tested.
+    """
     rows = select_rows(tables, settings)
     if settings.cluster is not None:
         schema = T.StructType(
@@ -55,7 +59,7 @@ def estimate_all_groups(tables: Sequence[tuple[DataFrame, str | None]], settings
     sums = in_workers(units, summing.add_up, settings, schema=_PARTIAL, keep_refusals=True)
     blocks = sums.repartition(*summing.GROUP_KEYS, "kind", "block")
     groups = in_workers(blocks, summing.merge_sums, schema=_PARTIAL).repartition(*summing.GROUP_KEYS)
-    return in_workers(groups, finishing.estimate_groups, settings, schema=_COUNTED)
+    return in_workers(groups, finishing.estimate_groups, settings, schema=_WITH_TOP_ITEMS)
 
 
 def select_rows(tables: Sequence[tuple[DataFrame, str | None]], settings: ComparisonSettings) -> DataFrame:
@@ -80,21 +84,21 @@ def _select_columns(frame: DataFrame, plan: QueriesPlan, settings: ComparisonSet
         columns[pairing.CLUSTER] = F.when(cluster.isNotNull(), hash_keys([cluster]))
     if plan.run is None:
         run = columns[pairing.RUN]
-        numbers = [F.when(run == compared, F.lit(number)) for number, compared in enumerate(settings.runs)]
+        numbers = [F.when(run == name, F.lit(number)) for number, name in enumerate(settings.runs)]
         columns[pairing.RUN] = F.coalesce(*numbers).cast("int")
         rows = filter_rows(frame, run.isin(*settings.runs))
     else:
         columns[pairing.RUN] = F.lit(plan.run).cast("int")
     if status:
-        is_missing, has_none = (
+        is_missing, has_no_relevant = (
             F.coalesce(status[STATUS] == state, F.lit(False)) for state in ("missing", "no_relevant")
         )
         columns[pairing.MISSING] = is_missing
-        skipped = F.lit(settings.skips_no_relevant)
+        is_skipped = F.lit(settings.skips_no_relevant)
         if plan.shows_skipped:
-            skipped |= status["idcg"].isNotNull() & status["ndcg"].isNull()
+            is_skipped |= status["idcg"].isNotNull() & status["ndcg"].isNull()
         for column in map(pairing.value_column, range(len(settings.compared))):
-            columns[column] = F.when(~(has_none & skipped), columns[column])
+            columns[column] = F.when(~(has_no_relevant & is_skipped), columns[column])
     if RULES in columns:
         columns[RULES] = F.when(columns[RULES] == settings.rules, pairing.SAME_RULES).otherwise(columns[RULES])
     refusals = exact_cols([REFUSAL] if REFUSAL in frame.columns else [])

@@ -73,7 +73,7 @@ def poisson_weights(hashes: WordArray, seed: int, n_replicates: int) -> ByteArra
     """
     words = hash_words(hashes, seed, BOOTSTRAP, -(-n_replicates // 4))
     halves = words.astype("<u8", copy=False).view("<u2")
-    # Comparing with the cuts takes half the time of a lookup. One number in 273 is above the fourth cut.
+    # Comparing with the cuts takes half the time of a lookup. One number in 273 reaches the fifth cut.
     weights = (halves >= _CUTS[0]).view(np.uint8)
     for cut in _CUTS[1:_FREQUENT_CUTS]:
         np.add(weights, (halves >= cut).view(np.uint8), out=weights)
@@ -166,15 +166,15 @@ def exact_flip_p(differences: Sequence[float], slack: Fraction) -> float:
     """
     if not differences:
         return 1.0
-    units = [int(Fraction(unit) * SCALE) for unit in differences]
-    threshold = abs(sum(units)) - int(slack * SCALE)
-    sums = np.array(units[:1], dtype=object)  # the other half of the signs has the same sums, negative
-    for unit in units[1:]:
-        sums = np.concatenate([sums + unit, sums - unit])
+    integers = [int(Fraction(difference) * SCALE) for difference in differences]
+    threshold = abs(sum(integers)) - int(slack * SCALE)
+    sums = np.array(integers[:1], dtype=object)  # the other half of the signs has the same sums, negative
+    for integer in integers[1:]:
+        sums = np.concatenate([sums + integer, sums - integer])
     return float(np.count_nonzero(np.abs(sums) >= threshold)) / len(sums)
 
 
-def hashed_flip_p(sums: Limbs, observed: Fraction, slack: Fraction, n_flips: int) -> float:
+def random_flip_p(sums: Limbs, observed: Fraction, slack: Fraction, n_flips: int) -> float:
     """Return the p-value of the sign-flip test from the sums under random signs; `slack` as for `exact_flip_p`.
 
     It is (1 + count) / (1 + n_flips), because the observed signs are one possible outcome. Phipson and Smyth,
@@ -185,16 +185,18 @@ def hashed_flip_p(sums: Limbs, observed: Fraction, slack: Fraction, n_flips: int
     return (1 + int(count)) / (1 + n_flips)
 
 
-def replicate_values(drawn: dict[str, Limbs], difference: float, n_replicates: int) -> tuple[FloatArray, FloatArray]:
-    """Return the means of the replicates that drew a unit, and their distances from the estimate in standard errors.
+def bootstrap_statistics(
+    drawn: dict[str, Limbs], difference: float, n_replicates: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return the means of the replicates that drew a unit, and the t statistics of their distance from `difference`.
 
     `drawn` maps the names in `DRAWN` to sums, shape (n_replicates,); only `m`, `d` and `dd` if all weights are 1.
-    Replicates with one draw, or without spread, have no distance. Efron and Tibshirani, An Introduction to the
+    Replicates with one draw, or without spread, have no t statistic. Efron and Tibshirani, An Introduction to the
     Bootstrap, 1993, section 12.5 (bootstrap-t).
     """
     sums = {name: join_limbs(limbs, n_replicates).tolist() for name, limbs in drawn.items()}
     draw_sums = sums["m"]
-    means, distances = [], []
+    means, t_statistics = [], []
     for r in range(n_replicates):
         m, d, dd = draw_sums[r] // SCALE, sums["d"][r], sums["dd"][r]
         a = sums["a"][r] if "a" in sums else draw_sums[r]
@@ -204,11 +206,12 @@ def replicate_values(drawn: dict[str, Limbs], difference: float, n_replicates: i
             continue
         mean = d / a  # division of whole numbers rounds only once
         means.append(mean)
+        # All sums but m are scaled: `spread` by SCALE^3 and a^4 by SCALE^4, so their ratio is multiplied by SCALE.
         spread = dd * a * a - 2 * d * ad * a + d * d * aa
         if m >= 2 and spread > dd * a * a >> _ROUNDING:
             std_error = math.sqrt(m * spread * SCALE / ((m - 1) * a**4))
-            distances.append((mean - difference) / std_error)
-    return np.array(means), np.array(distances)
+            t_statistics.append((mean - difference) / std_error)
+    return np.array(means), np.array(t_statistics)
 
 
 def percentile_interval(means: FloatArray, *, alpha: float) -> Ends:
@@ -219,18 +222,19 @@ def percentile_interval(means: FloatArray, *, alpha: float) -> Ends:
     return float(low), float(high)
 
 
-def studentised_interval(distances: FloatArray, difference: float, std_error: float, *, alpha: float) -> Ends:
-    """Return the studentised interval of a bootstrap (bootstrap-t), from the distances of `replicate_values`."""
-    if not len(distances):
+def studentised_interval(t_statistics: FloatArray, difference: float, std_error: float, *, alpha: float) -> Ends:
+    """Return the studentised interval of a bootstrap (bootstrap-t), from the t statistics of its replicates."""
+    if not len(t_statistics):
         return None, None
-    low, high = np.quantile(distances, [alpha / 2, 1 - alpha / 2])
+    low, high = np.quantile(t_statistics, [alpha / 2, 1 - alpha / 2])
     return float(difference - high * std_error), float(difference - low * std_error)
 
 
 SQUARES = Moments("ww", "wwx", "wwy", "wwxx", "wwxy", "wwyy")
-SUMS = Moments("w", "wx", "wy", *SQUARES.names, "delta", "n_differ")
-DELTA_UNIT = 2.0**-32
-_MAX_DELTA_UNITS = 2.0**63
+SUMS = Moments("w", "wx", "wy", *SQUARES.names, "delta", "w_differ")
+"""`delta`: weighted differences, rounded; `w_differ`: weights of the queries that differ."""
+DELTA_STEP = 2.0**-32
+_MAX_DELTA_STEPS = 2.0**63
 MIN_QUERIES, MIN_CLUSTERS = 10, 50
 
 
@@ -239,10 +243,10 @@ def round_differences(x: FloatArray, y: FloatArray) -> FloatArray:
 
     A tie is 0.0, so values that differ by up to 2^-33 tie. Refuses differences of 2^31 or more.
     """
-    units = np.rint((y - x) / DELTA_UNIT)
-    if not np.abs(units).max(initial=0.0) < _MAX_DELTA_UNITS:
+    steps = np.rint((y - x) / DELTA_STEP)
+    if not np.abs(steps).max(initial=0.0) < _MAX_DELTA_STEPS:
         raise InputRefusedError("a difference of two values is not finite or too large to compare (limit 2^31).")
-    return np.asarray(units * DELTA_UNIT)
+    return np.asarray(steps * DELTA_STEP)
 
 
 def compute_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, delta: FloatArray) -> Limbs:
@@ -254,7 +258,7 @@ def compute_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, del
     differ = (delta != 0).astype(np.float64)
     if weights is None:
         return SUMS.limbs(
-            wx=[x], wy=[y], wwxx=[(x, x)], wwxy=[(x, y)], wwyy=[(y, y)], delta=[delta], n_differ=[differ]
+            wx=[x], wy=[y], wwxx=[(x, x)], wwxy=[(x, y)], wwyy=[(y, y)], delta=[delta], w_differ=[differ]
         )
     check_size(weights)  # before arithmetic on infinities or NaN can warn
     wx, wy = two_product(weights, x), two_product(weights, y)
@@ -269,7 +273,7 @@ def compute_states(x: FloatArray, y: FloatArray, weights: FloatArray | None, del
         wwxy=product(wx, wy),
         wwyy=product(wy, wy),
         delta=[weights * delta],
-        n_differ=[weights * differ],
+        w_differ=[weights * differ],
     )
 
 
@@ -289,13 +293,16 @@ class Squares(NamedTuple):
     wwxy: Fraction
     wwyy: Fraction
 
-    def spread(self, x: Fraction, y: Fraction, constant: Fraction) -> Fraction:
-        """Return the sum of (x X + y Y + constant A)^2, at least 0, scaled by n / (n - 1)."""
+    def spread(self, p: Fraction, q: Fraction, r: Fraction) -> Fraction:
+        """Return the sum of (p X + q Y + r A)^2, at least 0, scaled by n / (n - 1).
+
+        A, X and Y are the sums of w, wx and wy in a unit.
+        """
         total = (
-            x * x * self.wwxx
-            + y * y * self.wwyy
-            + constant * constant * self.ww
-            + 2 * (x * y * self.wwxy + x * constant * self.wwx + y * constant * self.wwy)
+            p * p * self.wwxx
+            + q * q * self.wwyy
+            + r * r * self.ww
+            + 2 * (p * q * self.wwxy + p * r * self.wwx + q * r * self.wwy)
         )
         return max(Fraction(0), total) * Fraction(self.n, self.n - 1)
 

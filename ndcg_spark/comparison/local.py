@@ -77,10 +77,11 @@ class StoredQueries(LocalQueries):
         return max(filter(None, times), default=None)
 
     def with_runs(self, column: str, name: str) -> StoredQueries:
+        """Set the run of a table without the column `run`; only Spark reads other run columns (`column`)."""
         return StoredQueries(self._table, name)
 
-    def select_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> StoredQueries:
-        table = select_local_value(self._table, RUN_DATE, name, night, hint=otherwise)
+    def select_slice(self, name: str, night: date | None, dataset: str | None, hint: str = "") -> StoredQueries:
+        table = select_local_value(self._table, RUN_DATE, name, night, hint=hint)
         return StoredQueries(select_local_value(table, DATASET, name, dataset, accepts_single=True), self._name)
 
     def select_run(self, run: str) -> StoredQueries:
@@ -104,7 +105,7 @@ class EvaluatedQueries(LocalQueries):
     @cached_property
     def info(self) -> TableInfo:
         ranking = self._evaluation.ranking
-        counts = [] if ranking.judged is None else [(column, pa.int64()) for column in pairing.TOP_ITEMS]
+        counts = [] if ranking.judged is None else [(column, pa.int64()) for column in pairing.TOP_ITEM_COLUMNS]
         return TableInfo(
             schema=pa.schema([*ranking.per_query_schema, *(pa.field(*counts_column) for counts_column in counts)])
         )
@@ -126,7 +127,7 @@ class EvaluatedQueries(LocalQueries):
         )
         n_items = rows.column(N_TOP_ITEMS)
         for column, counts_per_query in zip(
-            pairing.TOP_ITEMS, (n_items, pc.subtract(n_items, rows.column(N_UNJUDGED_ITEMS))), strict=True
+            pairing.TOP_ITEM_COLUMNS, (n_items, pc.subtract(n_items, rows.column(N_UNJUDGED_ITEMS))), strict=True
         ):
             rows = rows.append_column(column, pc.if_else(is_counted, counts_per_query, None).cast(pa.int64()))
         return rows
@@ -137,14 +138,16 @@ class EvaluatedQueries(LocalQueries):
 
 
 def compare_locally(tables: Tables, settings: ComparisonSettings) -> pa.Table:
-    """Compare runs; return sorted rows of `COUNTED_SCHEMA`. The counterpart of `frames.compare_queries`."""
+    """Compare runs; return sorted rows of `SCHEMA_WITH_TOP_ITEMS`. The counterpart of `frames.compare_queries`."""
     rows = _read_rows(tables, settings)
     if settings.cluster is not None:
         unified = pairing.unify_queries(_sort_rows(rows, [pairing.QUERY]), settings)
         rows = pa.Table.from_batches(list(unified)) if rows.num_rows else rows
     sums = summing.add_up(_sort_rows(rows, pairing.list_sort_columns(settings)), settings)
     groups = finishing.estimate_groups(summing.merge_sums(sums), settings)
-    comparison = pa.Table.from_batches(list(finishing.decide_family(groups, settings)), finishing.COUNTED_SCHEMA)
+    comparison = pa.Table.from_batches(
+        list(finishing.decide_family(groups, settings)), finishing.SCHEMA_WITH_TOP_ITEMS
+    )
     return sort_rows(comparison, "baseline")
 
 
@@ -158,15 +161,15 @@ def _sort_rows(rows: pa.Table, sort_columns: Sequence[str]) -> Iterator[pa.Recor
 def _read_rows(tables: Tables, settings: ComparisonSettings) -> pa.Table:
     """Read the columns that a comparison needs, under the names that workers use."""
     selected = [(table, run) for table, run in choose_tables(tables, settings) if isinstance(table, LocalQueries)]
-    canonical = []
+    worker_tables = []
     for (table, _), plan in zip(selected, plan_tables(tables, settings), strict=True):
         sources = list(dict.fromkeys(read.source[0] for read in plan.table.columns.values()))
         empty = pa.RecordBatch.from_pylist(
             [], pa.schema([(source, table.info.type_of(source)) for source in sources])
         )
         batches = [_select_columns(batch, plan, settings) for batch in (empty, *table.batches(sources))]
-        canonical.append(pa.Table.from_batches(batches))
-    return pa.concat_tables(canonical, promote_options="default")
+        worker_tables.append(pa.Table.from_batches(batches))
+    return pa.concat_tables(worker_tables, promote_options="default")
 
 
 def _select_columns(batch: pa.RecordBatch, plan: QueriesPlan, settings: ComparisonSettings) -> pa.RecordBatch:
@@ -189,16 +192,15 @@ def _select_columns(batch: pa.RecordBatch, plan: QueriesPlan, settings: Comparis
         columns[pairing.CLUSTER] = pc.if_else(cluster.is_valid(), _hash_keys([cluster]), pa.scalar(None, pa.int64()))
     columns[pairing.RUN] = numbers
     if status:
-        columns[pairing.MISSING], skipped = (
+        columns[pairing.MISSING], has_no_relevant = (
             pc.fill_null(pc.equal(status[STATUS], state), False) for state in ("missing", "no_relevant")
         )
-        if not settings.skips_no_relevant:
-            is_skipped = pa.repeat(False, batch.num_rows)
-            if plan.shows_skipped:
-                is_skipped = pc.and_(status["idcg"].is_valid(), status["ndcg"].is_null())
-            skipped = pc.and_(skipped, is_skipped)
+        is_skipped = pa.repeat(settings.skips_no_relevant, batch.num_rows)
+        if plan.shows_skipped:
+            is_skipped = pc.or_(is_skipped, pc.and_(status["idcg"].is_valid(), status["ndcg"].is_null()))
+        is_left_out = pc.and_(has_no_relevant, is_skipped)
         for column in map(pairing.value_column, range(len(settings.compared))):
-            columns[column] = pc.if_else(skipped, pa.scalar(None, pa.float64()), columns[column])
+            columns[column] = pc.if_else(is_left_out, pa.scalar(None, pa.float64()), columns[column])
     if RULES in columns:
         columns[RULES] = pc.if_else(pc.equal(columns[RULES], settings.rules), pairing.SAME_RULES, columns[RULES])
     return pa.RecordBatch.from_arrays([concat_chunks(array) for array in columns.values()], names=list(columns))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ndcg_spark.comparison.differences import STAMPS, Differences, Row
+from ndcg_spark.comparison.differences import STAMPS, CompareRunsBase, Row
 from ndcg_spark.comparison.local import EvaluatedQueries, StoredQueries, compare_locally
-from ndcg_spark.comparison.plan import find_spark_reason
+from ndcg_spark.comparison.plan import find_local_obstacle
 from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
 from ndcg_spark.comparison.tables import QueryTable, Tables
 from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA
@@ -26,7 +26,7 @@ from ndcg_spark.sources.slices import DATASET, RUN_DATE
 from ndcg_spark.tables.slices import Frame
 
 
-class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], Differences):
+class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], CompareRunsBase):
     """Compares runs in this process; rankings are evaluated by processes of this machine."""
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:
@@ -46,7 +46,7 @@ class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], Differences):
             if isinstance(ranking, str):
                 return ranking
             info, query = TableInfo(schema=ranking.per_query_schema), ranking.fitted.columns.query
-            return find_spark_reason([info], query, settings.chosen.cluster, ()) or ranking
+            return find_local_obstacle([info], query, settings.chosen.cluster, ()) or ranking
         tables = open_sources(request)
         if isinstance(tables, str):
             return tables
@@ -56,7 +56,7 @@ class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], Differences):
         infos, options = [table.info for table in tables.values()], settings.of_queries
         segments = [column for columns in parse_segment_sets(options["segments"]) for column in columns]
         return (
-            find_spark_reason(infos, (*options["query"], RUN_DATE, DATASET), settings.chosen.cluster, segments)
+            find_local_obstacle(infos, (*options["query"], RUN_DATE, DATASET), settings.chosen.cluster, segments)
             or tables
         )
 

@@ -23,10 +23,11 @@ STATUS = "status"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueriesPlan:
-    """Plan for reading a table of per-query metrics, under names that workers use; keys and the cluster are text.
+    """Plan for reading a table of per-query metrics: the columns of workers, by their names in `pairing`.
 
-    `run` is the number of the run of all rows; None if the column RUN names it. `status_columns` decide which queries
-    count: the status and, if their nulls show `no_relevant=skip`, NDCG and IDCG.
+    Keys and the cluster are read as text. `run` is the index of the only run of the table; None if the column RUN
+    names the runs. `status_columns` decide which queries count: the status and, if their nulls show
+    `no_relevant=skip`, NDCG and IDCG.
     """
 
     columns: Mapping[str, ColumnRead]
@@ -99,7 +100,7 @@ def _plan_table(info: TableInfo, run: str | None, settings: ComparisonSettings, 
         reads[pairing.segment_column(number)] = read_key(info, column, option("segments"))
     if settings.rules_in_rows and info.has(RULES):
         reads[RULES] = read_text(info, RULES, RULES)
-    counts = [column for column in pairing.TOP_ITEMS if column in info.names]
+    counts = [column for column in pairing.TOP_ITEM_COLUMNS if column in info.names]
     reads |= {column: ColumnRead((column,), Conversion.AS_IS, pa.int64()) for column in counts}
     status = {}
     if info.has(STATUS):
@@ -111,7 +112,7 @@ def _plan_table(info: TableInfo, run: str | None, settings: ComparisonSettings, 
     return QueriesPlan(columns=reads, run=None if run is None else settings.runs.index(run), status_columns=status)
 
 
-def find_spark_reason(
+def find_local_obstacle(
     tables: Iterable[TableInfo], query: Iterable[str], cluster: str | None, segments: Iterable[str]
 ) -> str | None:
     """Return the reason why only Spark can compare tables by these columns; None if this process can."""
@@ -126,5 +127,5 @@ def find_spark_reason(
                 return f"only Spark can compare by column {column!r} of type {info.type_text(column)}"
     for column in segments:
         if len({info.type_text(column) for info in infos if column in info.names}) > 1:
-            return f"column {column!r} has different types"
+            return f"column {column!r} has different types in two of the tables"
     return None

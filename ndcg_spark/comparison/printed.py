@@ -110,7 +110,7 @@ def format_sentences(row: dict[str, Any], settings: ComparisonSettings) -> list[
 
 def _format_missing(row: dict[str, Any]) -> str:
     """Format how many queries one of the runs lacks, and how they count."""
-    lacks = {row["run"]: row["n_only_baseline"], row["baseline"]: row["n_only_run"]}
+    lacks = {_format_run(row): row["n_only_baseline"], _format_baseline(row): row["n_only_run"]}
     clauses = [f"{run} lacks {n:,} quer{'y' if n == 1 else 'ies'}" for run, n in lacks.items() if n]
     counts = row["unpaired"] == "zero" and has_value_when_missing(row["metric"])
     treatment = "counted as 0" if counts else "left out"
@@ -129,10 +129,10 @@ def _format_needed(row: dict[str, Any], settings: ComparisonSettings) -> str:
 
 def format_sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
     if row["difference"] is None:
-        return f"{labels.metric(row)}: no query of {_format_run(row)} can be compared with {row['baseline']}."
+        return f"{labels.metric(row)}: no query of {_format_run(row)} can be compared with {_format_baseline(row)}."
     if row["n_queries"] and not row["n_wins"] and not row["n_losses"]:
         each = f"each of {row['n_queries']:,} queries" if row["n_queries"] > 1 else "the query"
-        return f"{labels.metric(row)}: {_format_run(row)} and {row['baseline']} have the same value for {each}."
+        return f"{labels.metric(row)}: {_format_run(row)} and {_format_baseline(row)} have the same value for {each}."
     details = f"{row['difference']:+.4f}"
     if row["ci_low"] is not None:
         details += f", {1 - settings.alpha:.0%} interval {labels.interval(row['ci_low'], row['ci_high'], '+.4f')}"
@@ -151,12 +151,16 @@ def format_sentence(row: dict[str, Any], settings: ComparisonSettings) -> str:
         "unclear": "may or may not differ from",
     }[row["verdict"]]
     queries = f"{row['n_queries']:,} queries"
-    return f"{labels.metric(row)}: {_format_run(row)} {verb} {row['baseline']} ({details}; {queries})."
+    return f"{labels.metric(row)}: {_format_run(row)} {verb} {_format_baseline(row)} ({details}; {queries})."
 
 
 def _format_run(row: dict[str, Any]) -> str:
     """Format the name of a run; a run without a name is "the run"."""
     return str(row["run"]) or "the run"
+
+
+def _format_baseline(row: dict[str, Any]) -> str:
+    return str(row["baseline"]) or "the baseline"
 
 
 def _print_table(rows: list[dict[str, Any]], settings: ComparisonSettings) -> None:
@@ -203,7 +207,7 @@ def format_verdict(row: dict[str, Any]) -> str:
         "few_queries": "few queries",
         "few_clusters": "few clusters",
         "no_spread": "no spread",
-        "clusters_not_added": "no interval: clusters come back",
+        "clusters_not_added": "no interval: clusters recur on several nights",
     }
     texts = [notes[note] for note in row["note"].split(",") if note in notes]
     return f"{words} ({', '.join(texts)})" if texts else str(words)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ndcg_spark.comparison.local import compare_locally
 from ndcg_spark.comparison.settings import ComparisonSettings, is_companion
 from ndcg_spark.comparison.tables import Tables, choose_tables
-from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
+from ndcg_spark.comparison.tasks.finishing import PAIR_TOP_ITEMS
 from ndcg_spark.core import labels
 from ndcg_spark.core.shown import FOOTER, Shown
 from ndcg_spark.errors import InputRefusedError, to_one_line
@@ -30,12 +30,12 @@ SHOWN = (
     "missing",
 )  # fmt: skip
 """Columns of the differences that `show` prints."""
-DETAIL_COLUMNS = ("segment_by", "run", "baseline", "k", TOP_ITEMS, RULES)
+DETAIL_COLUMNS = ("segment_by", "run", "baseline", "k", PAIR_TOP_ITEMS, RULES)
 """Columns from which the lines below the differences are built."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ComparedRuns(Shown):
+class BaseComparison(Shown):
     """Result of a comparison by either engine."""
 
     settings: ComparisonSettings
@@ -54,20 +54,20 @@ class ComparedRuns(Shown):
             f"replicates, seed {settings.seed}; queries that one run lacks: {settings.unpaired}",
         )
 
-    def _format_footer(self, beside: list[dict[str, Any]]) -> list[str]:
+    def _format_footer(self, details: list[dict[str, Any]]) -> list[str]:
         """Refuse judgments that match no item; report those that match few, and differing or unknown rules."""
-        lines = check_matched(beside, self.evaluations, allowed=self.allow_unmatched)
-        return [*lines, *format_rules_notes(row[RULES] for row in beside)]
+        lines = check_matched(details, self.evaluations, allowed=self.allow_unmatched)
+        return [*lines, *format_rules_notes(row[RULES] for row in details)]
 
     def _explain_refusal(self, refused: InputRefusedError) -> InputRefusedError:
         """Return the first evaluation's error with counts of its bad rows; `refused` if none has bad rows."""
         data = {run: "data" if run is None else f"data of run {run!r}" for run in self.evaluations}
         errors = (evaluation._explain_refusal(refused, data[run]) for run, evaluation in self.evaluations.items())
-        return next((evaluation for evaluation in errors if evaluation is not refused), refused)
+        return next((error for error in errors if error is not refused), refused)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class LocalComparison(ComparedRuns):
+class LocalComparison(BaseComparison):
     """Result of `compare` for tables of pandas, polars and Arrow, and for evaluations of this machine.
 
     Parameters
@@ -107,7 +107,7 @@ class LocalComparison(ComparedRuns):
     @cached_property
     def summary(self) -> pa.Table:
         """One row per (baseline, run, segment, metric, k). Computed at its first use."""
-        return self.counted.drop_columns([TOP_ITEMS])
+        return self.counted.drop_columns([PAIR_TOP_ITEMS])
 
     @cached_property
     def counted(self) -> pa.Table:
@@ -125,9 +125,9 @@ class LocalComparison(ComparedRuns):
         pyarrow.Table
             As `Comparison.differences`.
         """
-        summary_columns = {"p": "p_holm", "n": "n_queries", "missing": "n_only_run"}
+        sources = {"p": "p_holm", "n": "n_queries", "missing": "n_only_run"}
         types = {
-            column: self.summary.schema.field(summary_columns.get(column, column)).type
+            column: self.summary.schema.field(sources.get(column, column)).type
             for column in SHOWN
             if column != "interval"
         }
@@ -183,8 +183,8 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def select_evaluations(tables: Tables, settings: ComparisonSettings) -> dict[str | None, Any]:
     """Select the evaluations among the compared tables, by run; the key None stands for all runs."""
-    compared = choose_tables(tables, settings)
-    return {run: table.evaluation for table, run in compared if table.evaluation is not None}
+    chosen = choose_tables(tables, settings)
+    return {run: table.evaluation for table, run in chosen if table.evaluation is not None}
 
 
 def check_matched(
@@ -193,7 +193,7 @@ def check_matched(
     """Refuse judgments of an evaluation that match no item, like `check_top_items`; return warnings."""
     counts: dict[str, tuple[int | None, list[int]]] = {}
     for row in sorted((row for row in rows if not row["segment_by"]), key=lambda row: -labels.cutoff_order(row["k"])):
-        for run, items in ((row["baseline"], row[TOP_ITEMS][:2]), (row["run"], row[TOP_ITEMS][2:])):
+        for run, items in ((row["baseline"], row[PAIR_TOP_ITEMS][:2]), (row["run"], row[PAIR_TOP_ITEMS][2:])):
             counts.setdefault(run, (row["k"], items))
     top_items = {
         run: TopItems(run=run, k=k, n_items=items[0], n_judged=items[1]) for run, (k, items) in sorted(counts.items())

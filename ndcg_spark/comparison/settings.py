@@ -77,7 +77,7 @@ class Statistics:
         check_fraction("alpha", self.alpha)
         check_margin(self.margin)
         if self.effect is not None and not 0 < abs(self.effect) < float("inf"):
-            raise InvalidParameterError(f"effect must be a number other than 0; got {self.effect}.")
+            raise InvalidParameterError(f"effect must be finite and not 0; got {self.effect}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +206,8 @@ class ComparisonSettings(Statistics):
             named = ", ".join(map(repr, self.runs)) or "none"
             raise InvalidParameterError(f"a comparison needs two runs; got {named}.")
         if len(set(self.runs)) < len(self.runs):
-            raise InvalidParameterError(f"a run is named twice: {', '.join(self.runs)}.")
+            twice = next(run for run in self.runs if self.runs.count(run) > 1)
+            raise InvalidParameterError(f"run {twice!r} is named twice.")
         if self.baseline is not None:
             check_choice("baseline", self.baseline, self.runs)
         if not self.metrics:

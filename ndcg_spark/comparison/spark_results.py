@@ -12,11 +12,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.frames import compare_queries, list_runs
-from ndcg_spark.comparison.results import DETAIL_COLUMNS, ComparedRuns, select_evaluations
+from ndcg_spark.comparison.results import DETAIL_COLUMNS, BaseComparison, select_evaluations
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tables import QueryTable, Tables, choose_tables, format_run
-from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS as TOP_ITEMS_OF_PAIR
-from ndcg_spark.comparison.tasks.pairing import TOP_ITEMS
+from ndcg_spark.comparison.tasks.finishing import PAIR_TOP_ITEMS
+from ndcg_spark.comparison.tasks.pairing import TOP_ITEM_COLUMNS
 from ndcg_spark.core import labels
 from ndcg_spark.core.adapters import convert_tables
 from ndcg_spark.core.arrow_tables import wrong_table_error
@@ -31,7 +31,7 @@ from ndcg_spark.sources.api import select_slice
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Comparison(ComparedRuns):
+class Comparison(BaseComparison):
     """Result of `compare`.
 
     Parameters
@@ -152,9 +152,9 @@ class SparkQueries(QueryTable):
         run = exact_col(column).cast("string") if has_column(self.frame, column) else F.lit(name)
         return SparkQueries(self.frame.withColumn("run", run))
 
-    def select_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> SparkQueries:
+    def select_slice(self, name: str, night: date | None, dataset: str | None, hint: str = "") -> SparkQueries:
         """Run an action or two for each column."""
-        return SparkQueries(select_slice(self.frame, name, night=night, dataset=dataset, hint=otherwise))
+        return SparkQueries(select_slice(self.frame, name, night=night, dataset=dataset, hint=hint))
 
     def select_run(self, run: str) -> SparkQueries:
         return SparkQueries(self.frame.where(exact_col("run") == run))
@@ -173,7 +173,7 @@ def _select_queries(evaluation: Evaluation) -> DataFrame:
     is_counted = ~F.col("status").isin(*list_dropped_statuses(convention))
     counts = (F.col(N_TOP_ITEMS), F.col(N_TOP_ITEMS) - F.col(N_UNJUDGED_ITEMS))
     return rows.withColumns(
-        {column: F.when(is_counted, count) for column, count in zip(TOP_ITEMS, counts, strict=True)}
+        {column: F.when(is_counted, count) for column, count in zip(TOP_ITEM_COLUMNS, counts, strict=True)}
     )
 
 
@@ -193,18 +193,16 @@ def _wrap_table(name: str, table: Any) -> SparkQueries:
 
 def compare_tables(tables: Tables, settings: ComparisonSettings) -> DataFrame:
     """Compare runs with resolved settings; lazy. The result has counts of items, and refusals as rows."""
-    compared = choose_tables(tables, settings)
-    return compare_queries(
-        [(table.frame, run) for table, run in compared if isinstance(table, SparkQueries)], settings
-    )
+    chosen = choose_tables(tables, settings)
+    return compare_queries([(table.frame, run) for table, run in chosen if isinstance(table, SparkQueries)], settings)
 
 
 def build_comparison(tables: Tables, settings: ComparisonSettings, *, allow_unmatched: bool) -> Comparison:
-    counted = compare_tables(tables, settings)
+    with_top_items = compare_tables(tables, settings)
     return Comparison(
         settings=settings,
-        summary=raise_refusals(counted).drop(TOP_ITEMS_OF_PAIR),
+        summary=raise_refusals(with_top_items).drop(PAIR_TOP_ITEMS),
         evaluations=select_evaluations(tables, settings),
-        counted=counted,
+        counted=with_top_items,
         allow_unmatched=allow_unmatched,
     )

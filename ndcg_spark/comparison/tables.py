@@ -43,7 +43,7 @@ class QueryTable(ABC):
 
     @abstractmethod
     def runs(self) -> dict[str, bool]:
-        """Map each run of the run column to True if its rows have stored weights. Reads the column."""
+        """Map each run to True if its rows may have stored weights. Reads the columns of a table."""
 
     def computed_at(self) -> datetime | None:
         """Return the latest `computed_at` of a stored table; None without this column. Reads the column."""
@@ -53,8 +53,8 @@ class QueryTable(ABC):
         """Use another column, as text, as the run column; `name` is the run of a table without it."""
         raise NotImplementedError
 
-    def select_slice(self, name: str, night: date | None, dataset: str | None, otherwise: str = "") -> QueryTable:
-        """Select the rows of one night and data set, like `select_slice`; messages call the table `name`."""
+    def select_slice(self, name: str, night: date | None, dataset: str | None, hint: str = "") -> QueryTable:
+        """Select the rows of one night and data set, like `select_slice`; `name` and `hint` are for messages."""
         raise NotImplementedError
 
     def select_run(self, run: str) -> QueryTable:
@@ -161,12 +161,12 @@ class _KnownRules(NamedTuple):
 
 def _combine_known_rules(tables: Tables, runs: Sequence[str], convention: Convention, *, across: bool) -> _KnownRules:
     """Combine the rules that are known before an action, and refuse evaluations whose rules differ."""
-    compared = [table for table, run in tables if run is None or not runs or run in runs]
-    evaluated = [table.evaluation.settings.rules for table in compared if table.evaluation is not None]
+    chosen_tables = [table for table, run in tables if run is None or not runs or run in runs]
+    evaluated = [table.evaluation.settings.rules for table in chosen_tables if table.evaluation is not None]
     text = combine_rules(evaluated, "the comparison", across=across)
-    if len(evaluated) == len(compared):
+    if len(evaluated) == len(chosen_tables):
         return _KnownRules(evaluated, text or "", False)
-    in_rows = bool(evaluated) or any(table.info.has(RULES) for table in compared)
+    in_rows = bool(evaluated) or any(table.info.has(RULES) for table in chosen_tables)
     default = text or EvaluationSettings.rules_by(convention)
     return _KnownRules(evaluated, default if in_rows else "", in_rows)
 
@@ -242,24 +242,24 @@ def _choose_metrics(
 ) -> tuple[MetricAt, ...]:
     """Choose the metrics to compare; `dcg` is added to the default `ndcg`."""
     if names is not None:
-        compared = parse_metrics(names, k)
+        metrics = parse_metrics(names, k)
         computed = evaluated[0].computed if evaluated else ()
         for metric in dict.fromkeys(
-            metric_at.metric for metric_at in compared if isinstance(metric_at.metric, Metric)
+            metric_at.metric for metric_at in metrics if isinstance(metric_at.metric, Metric)
         ):
             evaluated_ks, ks = (
-                [metric_at.k for metric_at in metrics if metric_at.metric == metric]
-                for metrics in (computed, compared)
+                [metric_at.k for metric_at in some_metrics if metric_at.metric == metric]
+                for some_metrics in (computed, metrics)
             )
             if evaluated_ks and EVERY not in ks and set(ks).isdisjoint(evaluated_ks):
                 raise InvalidParameterError(
                     f"{str(metric)!r} was evaluated at k={labels.cutoffs(evaluated_ks)}; got k={labels.cutoffs(ks)}."
                 )
-        return compared
+        return metrics
     if not evaluated:
-        compared = parse_metrics(None, k)
+        metrics = parse_metrics(None, k)
         has_dcg = all("dcg" in table.info.names for table, _ in tables)
-        return (*compared, *(MetricAt(parse_metric("dcg")[0], metric_at.k) for metric_at in compared if has_dcg))
+        return (*metrics, *(MetricAt(parse_metric("dcg")[0], metric_at.k) for metric_at in metrics if has_dcg))
     common = _intersect_metrics(evaluated, k)
     if not common:
         raise InvalidParameterError(f"k={k!r} is not one of the cutoffs that were evaluated.")

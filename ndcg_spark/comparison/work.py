@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from ndcg_spark.comparison.differences import STAMPS, Differences, Row
+from ndcg_spark.comparison.differences import STAMPS, CompareRunsBase, Row
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSettings
 from ndcg_spark.comparison.spark_results import SparkQueries, compare_tables
@@ -21,7 +21,7 @@ from ndcg_spark.jobs.runner import Job
 from ndcg_spark.tables.slices import Frame
 
 
-class CompareRuns(RankingWork[ComparisonJobSettings], Differences):
+class CompareRuns(RankingWork[ComparisonJobSettings], CompareRunsBase):
     """Compares runs on Spark."""
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:

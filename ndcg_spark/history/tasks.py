@@ -16,7 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from ndcg_spark.comparison import kernels
-from ndcg_spark.comparison.kernels import DRAWN, MAX_EXACT_UNITS, hashed_flip_p, percentile_interval, replicate_values
+from ndcg_spark.comparison.kernels import (
+    DRAWN,
+    MAX_EXACT_UNITS,
+    bootstrap_statistics,
+    percentile_interval,
+    random_flip_p,
+)
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing
 from ndcg_spark.comparison.tasks.pairing import group_whole_units
@@ -511,31 +517,33 @@ class StoredNight:
             return np.inf, -np.inf
         if self.row["n_queries"] > 1 and "no_spread" not in (self.row["note"] or "").split(","):
             return -np.inf, np.inf
-        same = float(np.rint(self.row["difference"] / kernels.DELTA_UNIT)) * kernels.DELTA_UNIT
+        same = float(np.rint(self.row["difference"] / kernels.DELTA_STEP)) * kernels.DELTA_STEP
         return same, same
 
 
 @dataclass(slots=True)
 class PeriodSums:
-    """The nights of a period that were read so far, and their sums."""
+    """The nights of a period that were read so far, and their sums as one group."""
 
     nights: list[dict[str, Any]] = field(default_factory=list)
-    sums: summing.Totals = field(default_factory=summing.Totals)
+    group: summing.Group = field(default_factory=summing.Group)
     lengths: list[tuple[int, ...] | None] = field(default_factory=list)
     days: list[tuple[float, ...]] = field(default_factory=list)
 
     def add(self, night: StoredNight) -> None:
         self.nights.append(night.row)
         low, high = night.ends
-        base = summing.Base(counts=night.counts, state=night.state, low=low, high=high, differences=None)
-        self.sums.base.add(base)
+        sums_of_night = summing.GroupSums(
+            counts=night.counts, state=night.state, low=low, high=high, differences=None
+        )
+        self.group.sums.add(sums_of_night)
         if night.row["n_queries"]:
             sums = kernels.SUMS.fractions(night.state, "w", "wx", "wy", "delta")
             self.days.append(tuple(map(float, sums.values())))
         replicates = night.replicates
         self.lengths.append(None if replicates is None else tuple(length for length, _ in replicates))
         if replicates is not None and self.lengths[-1] == next(filter(None, self.lengths)):  # others cannot be added
-            for total, (_, limbs) in zip((self.sums.drawn, self.sums.flipped), replicates, strict=True):
+            for total, (_, limbs) in zip((self.group.drawn, self.group.flipped), replicates, strict=True):
                 add_limbs(total, limbs)
 
 
@@ -589,11 +597,11 @@ def _build_period_row(key: tuple[Any, ...], period: PeriodSums, settings: RollUp
     row[RULES] = combine_series_rules(series, period.nights, across=settings.across_rules)
     row[labels.ASKED] = min(filter(None, (night.get(labels.ASKED) for night in period.nights)), default=None)
     row |= {"n_days": len(nights), "missing_days": [day for day in days if day not in nights]}
-    row |= {"independence": independence, "state": period.sums.base.state.tolist(), "n_replicates": 0}
+    row |= {"independence": independence, "state": period.group.sums.state.tolist(), "n_replicates": 0}
     row |= _ESTIMATES[independence](period, _create_comparison_settings(settings))
     is_empty = all(finishing.ONE_SIDE_EMPTY in (night["note"] or "").split(",") for night in period.nights)
     is_companion = any(night["verdict"] is None for night in period.nights)
-    return finishing.settle_untested(row, is_companion=is_companion, one_side_empty=is_empty)
+    return finishing.mark_if_untested(row, is_companion=is_companion, one_side_empty=is_empty)
 
 
 def _check_nights(series: dict[str, Any], nights: list[dict[str, Any]]) -> None:
@@ -646,21 +654,26 @@ def _estimate_by_query_day(period: PeriodSums, settings: ComparisonSettings) -> 
         row, _ = _compute_means(period, settings)
         row["note"] = ",".join([*filter(None, [row["note"]]), "clusters_not_added"])
         return row
-    return finishing.compute_estimates(period.sums, settings)
+    return finishing.compute_estimates(period.group, settings)
 
 
 def _estimate_by_day(period: PeriodSums, settings: ComparisonSettings) -> dict[str, Any]:
     """Estimate with nights as the clusters."""
-    base = period.sums.base
+    group_sums = period.group.sums
     weights, x, y, differences = np.array(period.days, dtype=np.float64).reshape(-1, 4).T
     squares = kernels.SQUARES.states(kernels.cluster_squares(weights, x, y), 1, np.sum)[0]
-    counts = base.counts.copy()
+    counts = group_sums.counts.copy()
     counts[-1] = len(weights)
     nonzero = differences[differences != 0].tolist()
-    clustered = summing.Base(
-        counts, base.state, squares, base.low, base.high, nonzero if len(nonzero) <= MAX_EXACT_UNITS else None
+    clustered = summing.GroupSums(
+        counts,
+        group_sums.state,
+        squares,
+        group_sums.low,
+        group_sums.high,
+        nonzero if len(nonzero) <= MAX_EXACT_UNITS else None,
     )
-    return finishing.compute_estimates(summing.Totals(clustered), replace(settings, cluster="night"))
+    return finishing.compute_estimates(summing.Group(clustered), replace(settings, cluster="night"))
 
 
 def _estimate_by_query(period: PeriodSums, settings: ComparisonSettings) -> dict[str, Any]:
@@ -668,17 +681,17 @@ def _estimate_by_query(period: PeriodSums, settings: ComparisonSettings) -> dict
     row, sums = _compute_means(period, settings)
     assert period.lengths[0] is not None
     n_replicates, n_flips = period.lengths[0]
-    n, base, difference = row["n_queries"], period.sums.base, row["difference"]
+    n, group_sums, difference = row["n_queries"], period.group.sums, row["difference"]
     if n < 2 or difference is None:
         return row
     row["n_replicates"] = n_replicates
     if n_flips:
-        slack = sums["n_differ"] * Fraction(kernels.DELTA_UNIT)
-        row["p_sign_flip"] = hashed_flip_p(period.sums.flipped, sums["delta"], slack, n_flips)
+        slack = sums["w_differ"] * Fraction(kernels.DELTA_STEP)
+        row["p_sign_flip"] = random_flip_p(period.group.flipped, sums["delta"], slack, n_flips)
         row["n_flips"] = n_flips
-    if finishing.has_no_spread(base):
+    if finishing.has_no_spread(group_sums):
         return row | {"std_error": 0.0, "ci_low": difference, "ci_high": difference}
-    means, _ = replicate_values(DRAWN.named(period.sums.drawn), difference, n_replicates)
+    means, _ = bootstrap_statistics(DRAWN.named(period.group.drawn), difference, n_replicates)
     std_error = float(np.std(means, ddof=1)) if len(means) > 1 else 0.0
     if not std_error:  # one query on several nights says nothing about others
         return row
@@ -694,12 +707,12 @@ def _estimate_by_query(period: PeriodSums, settings: ComparisonSettings) -> dict
 
 def _compute_means(period: PeriodSums, settings: ComparisonSettings) -> tuple[dict[str, Any], dict[str, Fraction]]:
     """Compute counts and means without errors, and return them with their sums."""
-    base = period.sums.base
-    sums, zero = kernels.SUMS.fractions(base.state), Fraction(0)
+    group_sums = period.group.sums
+    sums, zero = kernels.SUMS.fractions(group_sums.state), Fraction(0)
     estimate = kernels.estimate_difference(sums, kernels.Squares(1, *[zero] * 6), alpha=settings.alpha)
-    row = dict(zip(summing.COUNTS, base.counts.tolist(), strict=True)) | {"n_clusters": None}
+    row = dict(zip(summing.COUNTS, group_sums.counts.tolist(), strict=True)) | {"n_clusters": None}
     row |= {name: getattr(estimate, name) for name in kernels.PairedEstimate.__dataclass_fields__}
-    row["note"] = ",".join(finishing.list_notes(row, no_spread=finishing.has_no_spread(base)))
+    row["note"] = ",".join(finishing.list_notes(row, no_spread=finishing.has_no_spread(group_sums)))
     return row, sums
 
 
@@ -719,5 +732,7 @@ def decide_families(batches: Iterator[pa.RecordBatch], settings: RollUpSettings)
             family = rows.slice(start, end - start)
             columns = [family.column(name).to_pylist() for name in ("independence", "p_sign_flip", "p_value")]
             p_values = [flips if by == "query" else p for by, flips, p in zip(*columns, strict=True)]
-            for batch in finishing.apply_holm([family], p_values, alpha=settings.alpha, margin=settings.margin):
+            for batch in finishing.fill_family_columns(
+                [family], p_values, alpha=settings.alpha, margin=settings.margin
+            ):
                 yield batch.select(PERIOD_SCHEMA.names).cast(PERIOD_SCHEMA)

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ndcg_spark.comparison.tasks.finishing import TOP_ITEMS
+from ndcg_spark.comparison.tasks.finishing import PAIR_TOP_ITEMS
 from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import exact_col, format_utc, has_column, require_column
 from ndcg_spark.core.labels import metric_at
@@ -42,7 +42,7 @@ _COMPARISON_TYPES = {
     **dict.fromkeys((RULES, "dataset", "period"), "string"),
     **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
     SOURCE_TIME: "bigint",  # in seconds
-    TOP_ITEMS: "array<bigint>",
+    PAIR_TOP_ITEMS: "array<bigint>",
 }
 _FLAG_TYPES = {
     **dict.fromkeys(("metric", "status", "dataset", "run", "segment_by", "segment", "weekday"), "string"),

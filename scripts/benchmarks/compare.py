@@ -17,9 +17,9 @@ from scipy import stats
 from ndcg_spark import compare
 from ndcg_spark.comparison.kernels import (
     WordArray,
+    bootstrap_statistics,
     join_limbs,
     percentile_interval,
-    replicate_values,
     round_differences,
     studentised_interval,
     sum_draws,
@@ -133,9 +133,9 @@ def time_percentile(hashes: WordArray, d: FloatArray) -> None:
 
 def time_both_intervals(hashes: WordArray, d: FloatArray) -> None:
     drawn = split_draws(hashes, {"m": np.ones(len(d)), "d": d, "dd": d * d})
-    means, distances = replicate_values(drawn, float(d.mean()), 1000)
+    means, t_statistics = bootstrap_statistics(drawn, float(d.mean()), 1000)
     percentile_interval(means, alpha=0.05)
-    studentised_interval(distances, float(d.mean()), float(d.std() / len(d) ** 0.5), alpha=0.05)
+    studentised_interval(t_statistics, float(d.mean()), float(d.std() / len(d) ** 0.5), alpha=0.05)
 
 
 def split_draws(hashes: WordArray, numbers: dict[str, FloatArray]) -> dict[str, dict[int, IntArray]]:

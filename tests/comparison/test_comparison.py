@@ -271,14 +271,14 @@ def test_small_numbers_are_not_shown_as_zero(capsys):
         (None, {"metrics": []}, InvalidParameterError, "metrics must name at least one metric, such as ndcg"),
         (None, {"query": []}, InvalidParameterError, "query= must name at least one column"),
         (None, {"seed": -1, "flips": 9}, InvalidParameterError, "seed must be between 0 and 2^63 - 1; got -1"),
-        (None, {"effect": 0.0}, InvalidParameterError, "effect must be a number other than 0; got 0.0"),
+        (None, {"effect": 0.0}, InvalidParameterError, "effect must be finite and not 0; got 0.0"),
         (None, {"cluster": "usr"}, MissingColumnError, "column 'usr'"),
         (None, {"cluster": "usr"}, MissingColumnError, "Did you mean 'user'"),
         (None, {"baseline": "d"}, InvalidParameterError, "baseline must be one of a, b, c; got 'd'."),
         (None, {"baseline": "d", "runs": "b"}, InvalidParameterError, "baseline must be one of a, b, c; got 'd'."),
         (None, {"runs": "b,c"}, InvalidParameterError, "run must be one of a, b, c; got 'b,c'."),
         (None, {"runs": "a"}, InvalidParameterError, "a comparison needs two runs; got 'a'."),
-        (None, {"runs": ["a", "b", "a"]}, InvalidParameterError, "a run is named twice: a, b, a"),
+        (None, {"runs": ["a", "b", "a"]}, InvalidParameterError, "run 'a' is named twice."),
         (None, {"weight": "country"}, InputRefusedError, "not a number"),
         (None, {"runs": ["typo", "a"], "baseline": "typo"}, InputRefusedError,
          "run 'typo' has no rows; of the runs to compare, these have some: 'a'."),
@@ -373,7 +373,9 @@ def test_segments_of_several_types_are_left_to_spark(monkeypatch):
     columns = {"query_id": ["q"], "k": [10], "ndcg": [0.5], "hour": [1]}
     tables = {"a": pa.table(columns), "b": pa.table({**columns, "hour": ["1"]})}
     monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
-    with pytest.raises(InvalidParameterError, match="cannot compare this: column 'hour' has different types"):
+    with pytest.raises(
+        InvalidParameterError, match="cannot compare this: column 'hour' has different types in two of"
+    ):
         compare(tables, segments="hour")
 
 

@@ -185,14 +185,14 @@ def flips(x, y, n_flips=9999, seed=42, keys=QUERIES):
     h = key_hashes(list(keys))
     columns = np.array([limb.astype(np.float64) for limb in limbs.values()]).reshape(len(limbs), len(h))
     sums = dict(zip(limbs, kernels.sum_flips(h, columns, seed=seed, n_flips=n_flips), strict=True))
-    slack = Fraction(int((delta != 0).sum())) * Fraction(kernels.DELTA_UNIT)
-    return kernels.hashed_flip_p(sums, sum(map(Fraction, delta)), slack, n_flips)
+    slack = Fraction(int((delta != 0).sum())) * Fraction(kernels.DELTA_STEP)
+    return kernels.random_flip_p(sums, sum(map(Fraction, delta)), slack, n_flips)
 
 
 def exact_flips(x, y):
     delta = kernels.round_differences(x, y)
     differ = [float(element) for element in delta if element]
-    return kernels.exact_flip_p(differ, Fraction(len(differ)) * Fraction(kernels.DELTA_UNIT))
+    return kernels.exact_flip_p(differ, Fraction(len(differ)) * Fraction(kernels.DELTA_STEP))
 
 
 def test_sign_flips_of_example_1():
@@ -207,7 +207,7 @@ def test_sign_flips_of_clusters():
         sum(d for d, user in zip(kernels.round_differences(X, Y), USERS, strict=True) if user == element)
         for element in set(USERS)
     ]
-    assert kernels.exact_flip_p(sums, 10 * Fraction(kernels.DELTA_UNIT)) == 0.0625
+    assert kernels.exact_flip_p(sums, 10 * Fraction(kernels.DELTA_STEP)) == 0.0625
 
 
 def test_exact_sign_flips_are_those_of_scipy():
@@ -247,8 +247,8 @@ def drawn(h, a, d, n_replicates, seed=42):
 def bootstrap(x, y, keys, n_replicates=1000):
     actual = estimate(x, y)
     sums = drawn(key_hashes(list(keys)), np.ones(len(x)), kernels.round_differences(x, y), n_replicates)
-    means, distances = kernels.replicate_values(sums, actual.difference, n_replicates)
-    studentised = kernels.studentised_interval(distances, actual.difference, actual.std_error, alpha=0.05)
+    means, t_statistics = kernels.bootstrap_statistics(sums, actual.difference, n_replicates)
+    studentised = kernels.studentised_interval(t_statistics, actual.difference, actual.std_error, alpha=0.05)
     return kernels.percentile_interval(means, alpha=0.05), studentised, sums
 
 
@@ -265,7 +265,7 @@ def test_bootstrap_of_clusters():
     at = [np.array(USERS) == user for user in users]
     a, d = np.array([element.sum() for element in at], dtype=float), kernels.round_differences(X, Y)
     sums = drawn(key_hashes(users), a, np.array([d[element].sum() for element in at]), 1000)
-    means, _ = kernels.replicate_values(sums, 0.0716666666666667, 1000)
+    means, _ = kernels.bootstrap_statistics(sums, 0.0716666666666667, 1000)
     assert kernels.percentile_interval(means, alpha=0.05) == (near(0.027944444441), near(0.146208333347))
 
 
@@ -273,20 +273,20 @@ def test_units_without_weights_need_three_sums():
     sums = drawn(key_hashes(QUERIES), np.ones(12), kernels.round_differences(X, Y), 100)
     few = {name: sums[name] for name in ("m", "d", "dd")}
     for one, other in zip(
-        kernels.replicate_values(sums, 0.07, 100), kernels.replicate_values(few, 0.07, 100), strict=True
+        kernels.bootstrap_statistics(sums, 0.07, 100), kernels.bootstrap_statistics(few, 0.07, 100), strict=True
     ):
         assert (one == other).all()
 
 
 def test_a_replicate_is_the_estimate_of_queries_repeated():
     sums = drawn(key_hashes(QUERIES), W, W * kernels.round_differences(X, Y), 20)
-    means, distances = kernels.replicate_values(sums, 0.065, 20)
+    means, t_statistics = kernels.bootstrap_statistics(sums, 0.065, 20)
     weights = kernels.poisson_weights(key_hashes(QUERIES), 42, 20)
     for r in range(20):
         again = np.repeat(np.arange(12), weights[:, r])
         expected = estimate(X[again], Y[again], W[again])
         assert means[r] == pytest.approx(expected.difference, abs=1e-9)
-        assert distances[r] == pytest.approx((expected.difference - 0.065) / expected.std_error, rel=1e-7)
+        assert t_statistics[r] == pytest.approx((expected.difference - 0.065) / expected.std_error, rel=1e-7)
 
 
 def test_example_2():

@@ -294,10 +294,10 @@ def test_queries_outside_a_sample_are_not_missing():
     same = open_on_spark({**tables, "b": tables["a"]})
     assert build_settings(same, across_rules=True).unpaired == "zero"
     settings = replace(COMPARED, across_rules=True)
-    base = summing.Totals(rules={BASE.rules, half.rules})
-    base.base.counts[[0, 5]] = 1
+    group = summing.Group(rules={BASE.rules, half.rules})
+    group.sums.counts[[0, 5]] = 1
     key = summing.GroupKey(0, 0, "", 0, 2)
-    sums = list(summing.build_partial_batches({key: base}))
+    sums = list(summing.build_partial_batches({key: group}))
     with pytest.raises(InputRefusedError, match="two different samples of queries"):
         list(finishing.estimate_groups(iter(sums), settings))
     (actual,) = finishing.estimate_groups(iter(sums), replace(settings, unpaired="drop"))

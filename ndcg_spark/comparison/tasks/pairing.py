@@ -24,7 +24,7 @@ UNIT, UNCLUSTERED, QUERY, CLUSTER, RUN, K, IDCG, WEIGHT, MISSING = (
 SAME_RULES = "="
 """Short text for the rules of the settings, so that rows need not carry the long one."""
 UNWEIGHTED = f"{option('weight', repr(''))} compares without weights"
-TOP_ITEMS = ("__top_items", "__judged_items")
+TOP_ITEM_COLUMNS = ("__top_items", "__judged_items")
 """Columns of query rows: the number of items among the first k, and how many of them are judged."""
 PAIR = "__pair"
 """Part of the query key that separates pairs of nights; not shown in messages."""
@@ -51,14 +51,14 @@ def list_sort_columns(settings: ComparisonSettings) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queries:
+class QueryChunk:
     """The `n` queries of a chunk, with K cutoffs and R runs.
 
     `units` are the hashes of the resampled units, which are queries or clusters; queries of a unit are adjacent. With
     clusters, `unclustered` marks queries without a cluster, each of which is a unit. `has_row`, `is_missing` (the row
     has status `missing`) and each metric of `values` have shape (n, K, R); a value is NaN if it is null or has no
     row. `rows` has one row per query, for messages. `rules` are the rules of all rows, an empty text if unknown.
-    `top_items` has the counts of `TOP_ITEMS`, shape (2, n, K, R); None if rows do not have them.
+    `top_items` has the counts of `TOP_ITEM_COLUMNS`, shape (2, n, K, R); None if rows do not have them.
     """
 
     units: WordArray
@@ -98,7 +98,7 @@ def unify_queries(
 def group_whole_units(
     batches: Iterator[pa.RecordBatch], key: str, chunk_rows: int = CHUNK_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield chunks of about `chunk_rows` rows that never split the rows of one value of the key column."""
+    """Yield chunks of about `chunk_rows` rows, sorted by key; rows with the same key stay in one chunk."""
     pending: list[pa.RecordBatch] = []
     n_pending = 0
     for batch in batches:
@@ -113,16 +113,16 @@ def group_whole_units(
             if end:
                 yield rows.slice(0, end)
             pending = [rows.slice(end)]
-            # If one unit fills the chunk, another chunk is read before the next check.
+            # If all rows have one key, read another `chunk_rows` rows before the next check.
             n_pending = rows.num_rows - end if end else 0
     if pending:
         yield concat_batches(pending)
 
 
-def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
+def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> QueryChunk:
     """Put the values of each query's runs side by side; refuse rows that contradict each other.
 
-    The rows are canonical and sorted by unit, and include all rows of each query.
+    Rows have the columns of a `QueriesPlan`, are sorted by unit, and include all rows of each query.
     """
     ids, chosen_rows = _check_rows(rows, settings)
     first = np.unique(ids, return_index=True)[1]
@@ -152,12 +152,12 @@ def read_queries(rows: pa.RecordBatch, settings: ComparisonSettings) -> Queries:
         has_value = np.logical_or.reduce([~np.isnan(metric_values).all(axis=(1, 2)) for metric_values in values])
         weights = _read_weights(rows, chosen_rows[WEIGHT], has_value, settings)
     top_items = None
-    if TOP_ITEMS[0] in rows.schema.names:
-        top_items = np.zeros((len(TOP_ITEMS), *shape), dtype=np.int64)
-        for counts, name in zip(top_items.reshape(len(TOP_ITEMS), -1), TOP_ITEMS, strict=True):
+    if TOP_ITEM_COLUMNS[0] in rows.schema.names:
+        top_items = np.zeros((len(TOP_ITEM_COLUMNS), *shape), dtype=np.int64)
+        for counts, name in zip(top_items.reshape(len(TOP_ITEM_COLUMNS), -1), TOP_ITEM_COLUMNS, strict=True):
             counts[cells] = int_values(pc.fill_null(rows.column(name), 0))
     texts = pc.unique(rows.column(RULES)).to_pylist() if settings.rules_in_rows else [SAME_RULES]
-    return Queries(
+    return QueryChunk(
         units=int_values(rows.column(UNIT).take(from_row)).view(np.uint64),
         unclustered=to_flags(rows.column(UNCLUSTERED).take(from_row)) if UNCLUSTERED in rows.schema.names else None,
         cutoffs=tuple(None if k == _WHOLE_LIST else int(k) for k in cutoffs),
@@ -188,7 +188,8 @@ def _check_rows(rows: pa.RecordBatch, settings: ComparisonSettings) -> tuple[Int
         if column not in rows.schema.names:
             continue
         # A row of a missing query may not know the value. Prefer rows of runs that have the query, then missing rows
-        # with a value (from judgments or other runs), then missing rows without one.
+        # with a value (from judgments or other runs), then missing rows without one. The rank of a row is one number:
+        # its place in this preference (0, 1, 2) times `n_rows`, plus its position.
         unknown = missing & to_flags(rows.column(column).is_null())
         rank = np.arange(n_rows) + n_rows * (missing.astype(np.int64) + unknown)
         chosen = np.full(int(ids[-1]) + 1 if n_rows else 0, 3 * n_rows, dtype=np.int64)
@@ -222,10 +223,11 @@ def _refuse_differing(
     rows: pa.RecordBatch,
     column: str,
     label: str,
-    queries: tuple[IntArray, IntArray, BoolArray],
+    ids_chosen_missing: tuple[IntArray, IntArray, BoolArray],
     settings: ComparisonSettings,
 ) -> None:
-    ids, chosen_rows, missing = queries
+    """Refuse a row whose value differs from that of the chosen row of its query."""
+    ids, chosen_rows, missing = ids_chosen_missing
     encoded = rows.column(column).dictionary_encode()
     codes = int_values(pc.fill_null(encoded.indices, -1))
     differ = (codes != codes[chosen_rows][ids]) & ~(missing & (codes < 0))

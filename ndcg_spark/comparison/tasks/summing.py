@@ -1,8 +1,9 @@
 """Add up pairs of queries to the exact sums of a group and its replicates, and pack sums to send to other workers.
 
-A partial row has the keys of its group, a kind, the number of a block of replicates, and a payload of whole numbers
-as bytes. Rows of one group, kind and block merge by adding. If a worker has few units of a group, it sends the units
-themselves, which is smaller than sums of replicates. Those are computed at the end.
+A unit is what the bootstrap and the sign flips resample: a query, or all queries of a cluster. A partial row has the
+keys of its group, a kind, the number of a block of replicates, and a payload of whole numbers as bytes. Rows of one
+group, kind and block merge by adding. If a worker has few units of a group, it sends the units themselves, which is
+smaller than sums of replicates. Those are computed at the end.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import (
     CHUNK_ROWS,
     UNIT,
-    Queries,
+    QueryChunk,
     format_query,
     group_whole_units,
     read_queries,
@@ -44,7 +45,8 @@ from ndcg_spark.evaluation.tasks.partial_sums import format_segments
 from ndcg_spark.metrics import at_cutoff, has_value_when_missing
 
 COUNTS = ("n_queries", "n_wins", "n_ties", "n_losses", "n_only_run", "n_only_baseline", "n_skipped", "n_clusters")
-BASE, DRAWS, FLIPS, UNITS, TEXTS = range(5)
+_UNPAIRED = slice(COUNTS.index("n_only_run"), COUNTS.index("n_only_baseline") + 1)
+GROUP_SUMS, DRAWS, FLIPS, UNITS, RULE_TEXTS = range(5)
 """Kinds of rows: counts and sums of a group; blocks of bootstrap replicates; blocks of sign flips; units; rules."""
 BLOCKS = {DRAWS: 64, FLIPS: 1024}
 PARTIAL_SCHEMA = pa.schema(
@@ -64,7 +66,11 @@ ROWS_PER_BATCH = 4096
 
 
 class GroupKey(NamedTuple):
-    """Indices of the pair, segment set and metric in the settings; the segment as text; k."""
+    """Pair, segment, metric and cutoff of a group.
+
+    `pair` and `metric` are indices into `settings.pairs` and `settings.compared`. `segment_set` is 0 for all queries,
+    and i + 1 for `settings.segment_sets[i]`. `segment` is the text of its values.
+    """
 
     pair: int
     segment_set: int
@@ -74,7 +80,7 @@ class GroupKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class Base:
+class GroupSums:
     """Counts and sums of a group.
 
     `counts` are in the order of `COUNTS`; only clusters with a weight are counted. `squares` are sums over clusters,
@@ -94,11 +100,16 @@ class Base:
     top_items: IntArray = field(default_factory=lambda: np.zeros(4, dtype=np.int64))
 
     @property
-    def one_side_empty(self) -> bool:
-        only = self.counts[4:6]
-        return self.n_both == 0 and bool(only.any()) and not only.all()
+    def n_unpaired(self) -> tuple[int, int]:
+        """The queries that only the run has, and those that only the baseline has."""
+        n_only_run, n_only_baseline = self.counts[_UNPAIRED].tolist()
+        return n_only_run, n_only_baseline
 
-    def add(self, other: Base) -> None:
+    @property
+    def one_side_empty(self) -> bool:
+        return self.n_both == 0 and any(self.n_unpaired) and not all(self.n_unpaired)
+
+    def add(self, other: GroupSums) -> None:
         self.counts += other.counts
         self.state += other.state
         self.squares += other.squares
@@ -115,12 +126,13 @@ class Base:
     def to_bytes(self) -> bytes:
         differences = self.differences
         numbers = np.array([self.low, self.high, *(differences or [])], dtype=np.float64).view(np.int64)
-        n_differences = np.array([self.n_both, -1 if differences is None else len(differences)], dtype=np.int64)
-        parts = [self.counts, self.state, self.squares, self.top_items, n_differences, numbers]
+        n_differences = -1 if differences is None else len(differences)
+        sizes = np.array([self.n_both, n_differences], dtype=np.int64)
+        parts = [self.counts, self.state, self.squares, self.top_items, sizes, numbers]
         return np.concatenate(parts).astype("<i8").tobytes()
 
     @classmethod
-    def from_bytes(cls, payload: bytes) -> Base:
+    def from_bytes(cls, payload: bytes) -> GroupSums:
         words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
         ends = np.cumsum([len(COUNTS), SUMS.size, SQUARES.size, 4, 2])
         counts, state, squares, top_items, (n_both, n_differences), numbers = np.split(words, ends)
@@ -131,10 +143,10 @@ class Base:
 
 
 @dataclass(slots=True)
-class Totals:
-    """Everything that a worker holds for a group."""
+class Group:
+    """Everything that a worker holds for a group: sums, sums of replicates, packed units, and rules."""
 
-    base: Base = field(default_factory=Base)
+    sums: GroupSums = field(default_factory=GroupSums)
     drawn: Limbs = field(default_factory=dict)
     flipped: Limbs = field(default_factory=dict)
     units: list[bytes] = field(default_factory=list)
@@ -145,9 +157,9 @@ class Totals:
 
     def rows(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield kind, block and payload of the group's partial rows."""
-        yield BASE, 0, self.base.to_bytes()
+        yield GROUP_SUMS, 0, self.sums.to_bytes()
         for text in sorted(self.rules):
-            yield TEXTS, 0, text.encode()
+            yield RULE_TEXTS, 0, text.encode()
         for payload in self.units:
             yield UNITS, 0, payload
         for kind in (DRAWS, FLIPS):
@@ -197,9 +209,9 @@ def unpack_replicates(numbers: IntArray) -> list[tuple[int, Limbs]]:
     return parts
 
 
-def build_partial_batches(totals: dict[GroupKey, Totals]) -> Iterator[pa.RecordBatch]:
+def build_partial_batches(groups: dict[GroupKey, Group]) -> Iterator[pa.RecordBatch]:
     """Build batches of `PARTIAL_SCHEMA` from the groups."""
-    return build_batches((*key, *row) for key, group in totals.items() for row in group.rows())
+    return build_batches((*key, *row) for key, group in groups.items() for row in group.rows())
 
 
 def build_batches(rows: Iterator[tuple[object, ...]]) -> Iterator[pa.RecordBatch]:
@@ -214,23 +226,23 @@ def build_batches(rows: Iterator[tuple[object, ...]]) -> Iterator[pa.RecordBatch
 
 def merge_sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add up the rows of each group, kind and block; all of these rows must be on one worker."""
-    bases: dict[tuple[object, ...], Base] = {}
-    sums: dict[tuple[object, ...], Limbs] = {}
+    group_sums: dict[tuple[object, ...], GroupSums] = {}
+    replicates: dict[tuple[object, ...], Limbs] = {}
     units: list[tuple[object, ...]] = []
     rules: dict[tuple[object, ...], None] = {}
     for key, kind, block, payload in iterate_partials(batches):
-        place = (*key, kind, block)
+        row_key = (*key, kind, block)
         if kind == UNITS:
-            units.append((*place, payload))
-        elif kind == TEXTS:
-            rules[(*place, payload)] = None
-        elif kind == BASE:
-            bases.setdefault(place, Base()).add(Base.from_bytes(payload))
+            units.append((*row_key, payload))
+        elif kind == RULE_TEXTS:
+            rules[(*row_key, payload)] = None
+        elif kind == GROUP_SUMS:
+            group_sums.setdefault(row_key, GroupSums()).add(GroupSums.from_bytes(payload))
         else:
-            add_limbs(sums.setdefault(place, {}), sums_from_bytes(payload))
+            add_limbs(replicates.setdefault(row_key, {}), sums_from_bytes(payload))
     yield from build_batches(iter([*units, *rules]))
-    yield from build_batches((*place, base.to_bytes()) for place, base in bases.items())
-    yield from build_batches((*place, sums_to_bytes(limbs)) for place, limbs in sums.items())
+    yield from build_batches((*row_key, sums.to_bytes()) for row_key, sums in group_sums.items())
+    yield from build_batches((*row_key, sums_to_bytes(limbs)) for row_key, limbs in replicates.items())
 
 
 def iterate_partials(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[GroupKey, int, int, bytes]]:
@@ -276,9 +288,9 @@ def units_from_bytes(payload: bytes) -> tuple[WordArray, Units]:
     return hashes.view(np.uint64), Units(np.ones(len(d), dtype=np.bool_), weights, d.view(np.float64))
 
 
-def add_replicates(totals: Totals, settings: ComparisonSettings) -> None:
+def add_unsummed_units(group: Group, settings: ComparisonSettings) -> None:
     """Add the replicates of the units that workers sent unsummed."""
-    parts = [units_from_bytes(payload) for payload in totals.units]
+    parts = [units_from_bytes(payload) for payload in group.units]
     if not parts:
         return
     hashes = np.concatenate([unit_hashes for unit_hashes, _ in parts])
@@ -289,7 +301,7 @@ def add_replicates(totals: Totals, settings: ComparisonSettings) -> None:
         columns = select_replicate_columns(kind, units, settings)
         numbers = np.array([column for _, column in columns]).reshape(len(columns), len(d))
         sums = sum_replicates(kind, hashes, numbers, settings)
-        add_limbs(totals.replicates(kind), {place: added for (place, _), added in zip(columns, sums, strict=True)})
+        add_limbs(group.replicates(kind), {place: added for (place, _), added in zip(columns, sums, strict=True)})
 
 
 def select_replicate_columns(kind: int, units: Units, settings: ComparisonSettings) -> Columns:
@@ -328,29 +340,32 @@ _LIMITS = SummingLimits()
 def add_up(
     batches: Iterator[pa.RecordBatch], settings: ComparisonSettings, limits: SummingLimits = _LIMITS
 ) -> Iterator[pa.RecordBatch]:
-    """Add up canonical rows, sorted by unit; yield batches of `PARTIAL_SCHEMA`."""
-    groups: dict[GroupKey, Totals] = {}
+    """Add up the rows of a `QueriesPlan`, sorted by unit; yield batches of `PARTIAL_SCHEMA`."""
+    groups: dict[GroupKey, Group] = {}
     for rows in group_whole_units(batches, UNIT, limits.chunk_rows):
         queries = read_queries(rows, settings)
         _add_chunk(groups, queries, settings, limits)
-        for totals in groups.values():  # the comparison has the rules of all its queries
-            totals.rules |= queries.rules
+        for group in groups.values():  # the comparison has the rules of all its queries
+            group.rules |= queries.rules
         if _count_bytes(groups, settings) > limits.max_held_bytes:
             yield from build_partial_batches(groups)
             groups = {}
     yield from build_partial_batches(groups)
 
 
-def _count_bytes(groups: dict[GroupKey, Totals], settings: ComparisonSettings) -> int:
+def _count_bytes(groups: dict[GroupKey, Group], settings: ComparisonSettings) -> int:
     return sum(
-        8 * (SUMS.size + settings.replicates * len(totals.drawn) + settings.flips * len(totals.flipped))
-        + sum(map(len, totals.units))
-        for totals in groups.values()
+        8 * (SUMS.size + settings.replicates * len(group.drawn) + settings.flips * len(group.flipped))
+        + sum(map(len, group.units))
+        for group in groups.values()
     )
 
 
 class PairedValues(NamedTuple):
-    """Values of a pair of runs for one metric and cutoff, in the order of the queries; 0 if a query is not used."""
+    """Values of a pair of runs for one metric and cutoff, in the order of the queries; 0 if a query is not used.
+
+    `pair` and `metric` are indices as in `GroupKey`; `x` are the values of the baseline, `y` those of the run.
+    """
 
     pair: int
     metric: int
@@ -364,7 +379,7 @@ class PairedValues(NamedTuple):
     y: FloatArray
     w: FloatArray | None
     delta: FloatArray
-    top_items: IntArray  # sums as in `Base`
+    top_items: IntArray  # sums as in `GroupSums`
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +413,7 @@ class Grouping:
         return ordered[0] if self.unit_offsets is None else round_sums(ordered, self.unit_offsets)
 
 
-def _group_queries(queries: Queries, number: int, columns: tuple[str, ...]) -> Grouping:
+def _group_queries(queries: QueryChunk, number: int, columns: tuple[str, ...]) -> Grouping:
     n = len(queries.units)
     codes = np.zeros(n, dtype=np.int64)
     for column in columns:
@@ -434,66 +449,65 @@ def _group_queries(queries: Queries, number: int, columns: tuple[str, ...]) -> G
 
 
 def _add_chunk(
-    groups: dict[GroupKey, Totals], queries: Queries, settings: ComparisonSettings, limits: SummingLimits
+    groups: dict[GroupKey, Group], queries: QueryChunk, settings: ComparisonSettings, limits: SummingLimits
 ) -> None:
     sets = ((), *settings.segment_sets)
     groupings = [_group_queries(queries, number, names) for number, names in enumerate(sets)]
-    compared = list(_pair_runs(queries, settings))
-    for pair in compared:
-        limbs = compute_states(pair.x, pair.y, pair.w, pair.delta)
+    all_paired = list(_pair_runs(queries, settings))
+    for paired in all_paired:
+        limbs = compute_states(paired.x, paired.y, paired.w, paired.delta)
         for grouping in groupings:
-            _add_sums(groups, pair, limbs, grouping)
+            _add_sums(groups, paired, limbs, grouping)
     # Without clusters, replicates of all queries are the sums of the replicates of the segments in a set. Adding
     # these is cheaper than drawing again if no segment is so small that it sends units.
     adds_up = queries.unclustered is None and len(groupings) > 1 and groupings[1].min_units >= limits.min_summed_units
     for grouping in groupings[1:] if adds_up else groupings:
         to_all = adds_up and grouping.number == 1
         _add_units(
-            groups, compared, grouping, settings, limits, clustered=queries.unclustered is not None, to_all=to_all
+            groups, all_paired, grouping, settings, limits, clustered=queries.unclustered is not None, to_all=to_all
         )
 
 
-def _pair_runs(queries: Queries, settings: ComparisonSettings) -> Iterator[PairedValues]:
+def _pair_runs(queries: QueryChunk, settings: ComparisonSettings) -> Iterator[PairedValues]:
     weighted = np.ones(len(queries.units), dtype=np.bool_) if queries.weights is None else queries.weights > 0
-    for pair, (baseline, run) in enumerate(settings.pairs):
+    for pair_number, (baseline, run) in enumerate(settings.pairs):
         for cutoff, k in enumerate(queries.cutoffs):
-            has_x, has_y = queries.has_row[:, cutoff, baseline], queries.has_row[:, cutoff, run]
-            answers_x, answers_y = (
+            has_row_x, has_row_y = queries.has_row[:, cutoff, baseline], queries.has_row[:, cutoff, run]
+            is_present_x, is_present_y = (
                 ~queries.is_missing[:, cutoff, side] & queries.has_row[:, cutoff, side] for side in (baseline, run)
             )
-            only_run, only_baseline = answers_y & ~answers_x, answers_x & ~answers_y
+            only_run, only_baseline = is_present_y & ~is_present_x, is_present_x & ~is_present_y
             if settings.unpaired == "error" and (only_run | only_baseline).any():
                 _refuse_unpaired(queries, only_run, only_baseline, settings, (baseline, run))
-            counted = answers_x & answers_y if settings.unpaired == "drop" else has_x | has_y
-            if not (has_x | has_y).any():
+            counted = is_present_x & is_present_y if settings.unpaired == "drop" else has_row_x | has_row_y
+            if not (has_row_x | has_row_y).any():
                 continue
             at_k, items = at_cutoff(settings.metrics, k), np.zeros(4, dtype=np.int64)
             if queries.top_items is not None:
                 items = queries.top_items[:, :, cutoff, [baseline, run]].sum(axis=1).T.reshape(-1)
-            for metric, compared in enumerate(settings.compared):
-                if compared not in at_k:
+            for metric_number, metric in enumerate(settings.compared):
+                if metric not in at_k:
                     continue
-                default = 0.0 if has_value_when_missing(str(compared)) else np.nan
-                x = np.where(has_x, queries.values[metric][:, cutoff, baseline], default)
-                y = np.where(has_y, queries.values[metric][:, cutoff, run], default)
-                is_x, is_y = ~np.isnan(x), ~np.isnan(y)
-                unknown = ~is_x | ~is_y
+                default = 0.0 if has_value_when_missing(str(metric)) else np.nan
+                x = np.where(has_row_x, queries.values[metric_number][:, cutoff, baseline], default)
+                y = np.where(has_row_y, queries.values[metric_number][:, cutoff, run], default)
+                has_value_x, has_value_y = ~np.isnan(x), ~np.isnan(y)
+                unknown = ~has_value_x | ~has_value_y
                 used = counted & ~unknown & weighted
                 x, y = np.where(used, x, 0.0), np.where(used, y, 0.0)
                 w = None if queries.weights is None else np.where(used, queries.weights, 0.0)
                 skipped = counted & unknown
-                both = has_x & has_y & counted  # of any weight: a run whose common queries weigh nothing has rows
-                only = (
-                    only_run & is_y,
-                    only_baseline & is_x,
-                )  # a query without a value is not missing in the other run
-                yield PairedValues(
-                    pair, metric, k, used, both, *only, skipped, x, y, w, round_differences(x, y), items
-                )
+                both = (
+                    has_row_x & has_row_y & counted
+                )  # of any weight: runs whose common queries have weight 0 have rows
+                # A query without a value is not missing in the other run.
+                only = (only_run & has_value_y, only_baseline & has_value_x)
+                delta = round_differences(x, y)
+                yield PairedValues(pair_number, metric_number, k, used, both, *only, skipped, x, y, w, delta, items)
 
 
 def _refuse_unpaired(
-    queries: Queries,
+    queries: QueryChunk,
     only_run: BoolArray,
     only_baseline: BoolArray,
     settings: ComparisonSettings,
@@ -507,34 +521,34 @@ def _refuse_unpaired(
     )
 
 
-def _add_sums(groups: dict[GroupKey, Totals], pair: PairedValues, limbs: Limbs, grouping: Grouping) -> None:
+def _add_sums(groups: dict[GroupKey, Group], paired: PairedValues, limbs: Limbs, grouping: Grouping) -> None:
     """Add counts and sums of queries to their groups."""
     n_groups = len(grouping.starts)
-    outcomes = (pair.used, pair.delta > 0, pair.used & (pair.delta == 0), pair.delta < 0)
-    flags = (*outcomes, pair.only_run, pair.only_baseline, pair.skipped)
+    outcomes = (paired.used, paired.delta > 0, paired.used & (paired.delta == 0), paired.delta < 0)
+    flags = (*outcomes, paired.only_run, paired.only_baseline, paired.skipped)
     counts = np.zeros((n_groups, len(flags) + 1), dtype=np.int64)
     for column, flag in enumerate(flags):
         counts[:, column] = grouping.group_sums(flag.astype(np.int64))
-    n_both = grouping.group_sums(pair.both.astype(np.int64))
+    n_both = grouping.group_sums(paired.both.astype(np.int64))
     states = SUMS.states(limbs, n_groups, grouping.group_sums)
-    if pair.w is None:
+    if paired.w is None:
         SUMS.fill_unweighted(states, counts[:, 0])
-    low = np.minimum.reduceat(np.where(pair.used, pair.delta, np.inf)[grouping.order], grouping.starts)
-    high = np.maximum.reduceat(np.where(pair.used, pair.delta, -np.inf)[grouping.order], grouping.starts)
+    low = np.minimum.reduceat(np.where(paired.used, paired.delta, np.inf)[grouping.order], grouping.starts)
+    high = np.maximum.reduceat(np.where(paired.used, paired.delta, -np.inf)[grouping.order], grouping.starts)
     for group, text in enumerate(grouping.texts):
         if not (counts[group].any() or n_both[group]):
             continue
-        base = groups.setdefault(GroupKey(pair.pair, grouping.number, text, pair.metric, pair.k), Totals()).base
-        base.counts += counts[group]
-        base.n_both += int(n_both[group])
-        base.state += states[group]
-        base.top_items += 0 if grouping.number else pair.top_items
-        base.low, base.high = min(base.low, float(low[group])), max(base.high, float(high[group]))
+        sums = groups.setdefault(GroupKey(paired.pair, grouping.number, text, paired.metric, paired.k), Group()).sums
+        sums.counts += counts[group]
+        sums.n_both += int(n_both[group])
+        sums.state += states[group]
+        sums.top_items += 0 if grouping.number else paired.top_items
+        sums.low, sums.high = min(sums.low, float(low[group])), max(sums.high, float(high[group]))
 
 
 def _add_units(
-    groups: dict[GroupKey, Totals],
-    compared: list[PairedValues],
+    groups: dict[GroupKey, Group],
+    all_paired: list[PairedValues],
     grouping: Grouping,
     settings: ComparisonSettings,
     limits: SummingLimits,
@@ -546,28 +560,28 @@ def _add_units(
     ends = np.append(grouping.unit_starts[1:], len(grouping.hashes))
     columns: dict[int, list[tuple[PairedValues, int, FloatArray]]] = {DRAWS: [], FLIPS: []}
     shared: list[tuple[PairedValues, Units]] = []
-    for pair in compared:
-        d = pair.delta if pair.w is None else pair.w * pair.delta
+    for paired in all_paired:
+        d = paired.delta if paired.w is None else paired.w * paired.delta
         if clustered:
-            is_used = pair.used.astype(np.float64)
-            a = grouping.unit_sums(is_used if pair.w is None else pair.w)
+            is_used = paired.used.astype(np.float64)
+            a = grouping.unit_sums(is_used if paired.w is None else paired.w)
             units = Units(a > 0, a, grouping.unit_sums(d))
-            _add_squares(groups, pair, units, grouping)
+            _add_squares(groups, paired, units, grouping)
         else:
             units = Units(
-                pair.used[grouping.order], None if pair.w is None else pair.w[grouping.order], d[grouping.order]
+                paired.used[grouping.order], None if paired.w is None else paired.w[grouping.order], d[grouping.order]
             )
-        shared.append((pair, units))
-        _add_differences(groups, pair, units.d, grouping, ends, to_all=to_all)
+        shared.append((paired, units))
+        _add_differences(groups, paired, units.d, grouping, ends, to_all=to_all)
         for kind, kind_columns in columns.items():
-            kind_columns += [(pair, place, limb) for place, limb in select_replicate_columns(kind, units, settings)]
+            kind_columns += [(paired, place, limb) for place, limb in select_replicate_columns(kind, units, settings)]
     for group, (start, end) in enumerate(zip(grouping.unit_starts.tolist(), ends.tolist(), strict=True)):
         inside = slice(start, end)
         if grouping.number and end - start < limits.min_summed_units:
-            for pair, units in shared:
+            for paired, units in shared:
                 few = Units(units.used[inside], None if units.a is None else units.a[inside], units.d[inside])
                 if few.used.any():
-                    (key,) = _list_keys(pair, grouping, group, to_all=False)
+                    (key,) = _list_keys(paired, grouping, group, to_all=False)
                     groups[key].units.append(units_to_bytes(grouping.hashes[inside], few))
             continue
         for kind, kind_columns in columns.items():
@@ -575,28 +589,28 @@ def _add_units(
                 _add_replicates(groups, kind, kind_columns, grouping, group, inside, settings, to_all=to_all)
 
 
-def _list_keys(pair: PairedValues, grouping: Grouping, group: int, *, to_all: bool) -> list[GroupKey]:
-    keys = [GroupKey(pair.pair, grouping.number, grouping.texts[group], pair.metric, pair.k)]
-    return [*keys, GroupKey(pair.pair, 0, "", pair.metric, pair.k)] if to_all else keys
+def _list_keys(paired: PairedValues, grouping: Grouping, group: int, *, to_all: bool) -> list[GroupKey]:
+    keys = [GroupKey(paired.pair, grouping.number, grouping.texts[group], paired.metric, paired.k)]
+    return [*keys, GroupKey(paired.pair, 0, "", paired.metric, paired.k)] if to_all else keys
 
 
-def _add_squares(groups: dict[GroupKey, Totals], pair: PairedValues, units: Units, grouping: Grouping) -> None:
-    def sums(values: FloatArray) -> FloatArray:
-        return grouping.unit_sums(*([values] if pair.w is None else two_product(pair.w, values)))
+def _add_squares(groups: dict[GroupKey, Group], paired: PairedValues, units: Units, grouping: Grouping) -> None:
+    def sum_units(values: FloatArray) -> FloatArray:
+        return grouping.unit_sums(*([values] if paired.w is None else two_product(paired.w, values)))
 
     assert units.a is not None
-    limbs = cluster_squares(units.a, sums(pair.x), sums(pair.y))
+    limbs = cluster_squares(units.a, sum_units(paired.x), sum_units(paired.y))
     squares = SQUARES.states(limbs, len(grouping.starts), lambda limb: np.add.reduceat(limb, grouping.unit_starts))
     n_units = np.add.reduceat(units.used.astype(np.int64), grouping.unit_starts)
     for group in np.flatnonzero(n_units).tolist():
-        base = groups[_list_keys(pair, grouping, group, to_all=False)[0]].base
-        base.squares += squares[group]
-        base.counts[-1] += n_units[group]
+        sums = groups[_list_keys(paired, grouping, group, to_all=False)[0]].sums
+        sums.squares += squares[group]
+        sums.counts[-1] += n_units[group]
 
 
 def _add_differences(
-    groups: dict[GroupKey, Totals],
-    pair: PairedValues,
+    groups: dict[GroupKey, Group],
+    paired: PairedValues,
     d: FloatArray,
     grouping: Grouping,
     ends: IntArray,
@@ -610,12 +624,12 @@ def _add_differences(
         if n_differ[group] <= MAX_EXACT_UNITS:
             inside = d[grouping.unit_starts[group] : ends[group]]
             differences = inside[inside != 0].tolist()
-        for key in _list_keys(pair, grouping, group, to_all=to_all):
-            groups[key].base.add_differences(differences)
+        for key in _list_keys(paired, grouping, group, to_all=to_all):
+            groups[key].sums.add_differences(differences)
 
 
 def _add_replicates(
-    groups: dict[GroupKey, Totals],
+    groups: dict[GroupKey, Group],
     kind: int,
     columns: list[tuple[PairedValues, int, FloatArray]],
     grouping: Grouping,
@@ -628,7 +642,7 @@ def _add_replicates(
     """Add the replicates of one group's units."""
     numbers = np.array([column[inside] for _, _, column in columns])
     sums = sum_replicates(kind, grouping.hashes[inside], numbers, settings)
-    for (pair, place, _), totals in zip(columns, sums, strict=True):
-        for key in _list_keys(pair, grouping, group, to_all=to_all):
+    for (paired, place, _), column_sums in zip(columns, sums, strict=True):
+        for key in _list_keys(paired, grouping, group, to_all=to_all):
             if key in groups:
-                add_limbs(groups[key].replicates(kind), {place: totals})
+                add_limbs(groups[key].replicates(kind), {place: column_sums})
