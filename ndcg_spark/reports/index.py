@@ -155,5 +155,6 @@ def _draw_sparkline(nights: tuple[TrendPoint, ...]) -> Markup:
         f'<circle cx="{x}" cy="{y}" r="3"/>' for x, y in (locate(night) for night in with_values if night.flag)
     ]
     return Markup(
-        f'<svg class="sparkline" viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true">{"".join(shapes)}</svg>'
+        f'<svg class="sparkline" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="xMinYMid" aria-hidden="true">'
+        f"{''.join(shapes)}</svg>"
     )
