@@ -36,9 +36,9 @@ def files_of(folder: Path, rows: pa.RecordBatch, *, n_files: int, of_a_group: in
     for at in range(n_files):
         part = pa.Table.from_batches([rows.slice(at * step, step)])
         pq.write_table(part, folder / f"{at}.parquet", row_group_size=of_a_group)
-    found = [identify(str(path)) for path in sorted(folder.iterdir())]
-    parts = split_files(found, PartSizes(n_parts=4 * n_files, smallest=1))
-    reads = {one.name: ColumnRead((one.name,), Conversion.AS_IS, one.type) for one in rows.schema}
+    actual = [identify(str(path)) for path in sorted(folder.iterdir())]
+    parts = split_files(actual, PartSizes(n_parts=4 * n_files, smallest=1))
+    reads = {field.name: ColumnRead((field.name,), Conversion.AS_IS, field.type) for field in rows.schema}
     return FilesTask(parts=parts, plan=TablePlan(columns=reads), schema=rows.schema)
 
 
@@ -48,12 +48,12 @@ def bounds_of(files: FilesTask) -> Bounds:
         [query for batch in files.read_part(at) for query in batch.column(QUERY).to_pylist()]
         for at in range(len(files.parts))
     ]
-    found = []
+    actual = []
     for at in range(len(queries)):
         before = [query for part in queries[:at] for query in part]
         after = [query for part in queries[at + 1 :] for query in part]
-        found.append((max(before, default=None), min(after, default=None)))
-    return tuple(found)
+        actual.append((max(before, default=None), min(after, default=None)))
+    return tuple(actual)
 
 
 def summed(files: FilesTask, task: RankingTask) -> tuple[dict[tuple, dict[str, Any]], list[int]]:
@@ -101,14 +101,14 @@ def test_a_part_out_of_order_is_sent_like_any_other(tmp_path: Path) -> None:
     ordered = canonical_rows(rows, settings)
     mixed = canonical_rows([*rows[:1], *rows[:0:-1]], settings)
     task = ranking_task(ordered, settings)
-    found = {}
+    actual = {}
     for name, canonical in {"ordered": ordered, "mixed": mixed}.items():
         (tmp_path / name).mkdir()
         files = files_of(tmp_path / name, canonical, n_files=1, of_a_group=10_000)
-        found[name] = summed(replace(files, bounds=((None, None),) * len(files.parts), batch_rows=16), task)
-    assert found["ordered"][1] == [SUMS]
-    assert SUMS not in found["mixed"][1]
-    assert found["ordered"][0] == found["mixed"][0]
+        actual[name] = summed(replace(files, bounds=((None, None),) * len(files.parts), batch_rows=16), task)
+    assert actual["ordered"][1] == [SUMS]
+    assert SUMS not in actual["mixed"][1]
+    assert actual["ordered"][0] == actual["mixed"][0]
 
 
 def test_a_query_too_long_to_be_held_is_sent_in_parts(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_query_is_not_refused_before_all_of_its_rows_are_there(tmp_path: Path)
     canonical = canonical_rows(rows, settings)
     files = files_of(tmp_path, canonical, n_files=1, of_a_group=10_000)
     files = replace(files, bounds=((None, None),) * len(files.parts), batch_rows=3)
-    found, kinds = summed(files, ranking_task(canonical, settings, queries_at_once=1))
+    actual, kinds = summed(files, ranking_task(canonical, settings, queries_at_once=1))
     assert SUMS not in kinds
-    assert {row["n_queries"] for row in found.values()} == {len(names)}
+    assert {row["n_queries"] for row in actual.values()} == {len(names)}
 
 
 @pytest.mark.parametrize("what", ["twice", "bad", "nothing relevant"])
@@ -170,13 +170,13 @@ def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
     for smallest, largest in ((1, 1), (1, 300), (10**9, 10**9)):
         sizes = PartSizes(n_parts=4, smallest=smallest, largest=largest)
         parts = split_files([identify(str(path)) for path in sorted(tmp_path.iterdir())], sizes)
-        found = [
+        actual = [
             query
             for part in parts
             for batch in part.read(files.schema.names, files.schema, 7)
             for query in batch.column(QUERY).to_pylist()
         ]
-        assert found == [f"{n}" for n in range(100)]
+        assert actual == [f"{n}" for n in range(100)]
 
 
 @pytest.mark.parametrize("change", ["another footer", "another time", "another size", "gone", "no Parquet"])

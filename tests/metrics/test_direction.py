@@ -110,9 +110,9 @@ def test_the_page_of_metrics_has_all_directions():
     """A row for each direction in the table of docs/metrics.md, with the names of its metrics."""
     text = (PROJECT_ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (larger|smaller|neither) \| (.+?) \|", text, re.MULTILINE))
-    found = {name: word for word, names in rows.items() for name in re.findall(r"`(\w+)`", names)}
+    actual = {name: word for word, names in rows.items() for name in re.findall(r"`(\w+)`", names)}
     words = {True: "larger", False: "smaller", None: "neither"}
-    assert found == {name: words[metric.larger_is_better] for name, metric in all_metrics().items()}
+    assert actual == {name: words[metric.larger_is_better] for name, metric in all_metrics().items()}
 
 
 # --------------------------------------------------------------------------------------------------- comparisons
@@ -172,7 +172,7 @@ def test_counts_of_other_metrics(comparison):
     up = [row for (metric, way), row in rows.items() if way == "rise"]
     n = {word: sum(direction is larger for direction in COMPARED.values()) for word, larger in _WORDS.items()}
     line = format_pair(up, settings)[-1]
-    counted = {word: int(found) for found, word in re.findall(r"(\d+) (\w+), most \+0\.\d+ \(", line)}
+    counted = {word: int(actual) for actual, word in re.findall(r"(\d+) (\w+), most \+0\.\d+ \(", line)}
     assert counted == {**n, "better": n["better"] - 1}  # one is the sentence before
 
 
@@ -191,15 +191,15 @@ def test_colours_of_comparisons(comparison, monkeypatch):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
     rows, settings = comparison
-    found = {}
+    actual = {}
     for key, row in rows.items():
         with redirect_stdout(Terminal()) as printed:
             show_comparison([row], settings, verbose=True)
         (verdict,) = re.findall(
             r"(\x1b\[[\d;]+m)?(?:better|worse|higher|lower)(?:\x1b| )", printed.getvalue().split("│", 1)[1]
         )
-        found[key] = {"\x1b[32m": "green", "\x1b[31m": "red"}.get(verdict, "none")
-    assert found == expected(better="green", worse="red", rise="none", fall="none", of=COMPARED)
+        actual[key] = {"\x1b[32m": "green", "\x1b[31m": "red"}.get(verdict, "none")
+    assert actual == expected(better="green", worse="red", rise="none", fall="none", of=COMPARED)
 
 
 INTERVALS = {"rise": {"difference": 0.2, "ci_low": -0.05, "ci_high": 0.5}}
@@ -208,12 +208,12 @@ INTERVALS["fall"] = {"difference": -0.2, "ci_low": -0.5, "ci_high": 0.05}
 
 def test_not_worse():
     """ci_low > -margin where larger is better, ci_high < margin where smaller is; else nothing is worse or not."""
-    found = {
-        (metric, way): choose_verdict({"metric": metric, **its}, 0.5, alpha=0.05, margin=0.1)
+    actual = {
+        (metric, way): choose_verdict({"metric": metric, **group}, 0.5, alpha=0.05, margin=0.1)
         for metric in ALL
-        for way, its in INTERVALS.items()
+        for way, group in INTERVALS.items()
     }
-    assert found == expected(better="not_worse", worse="unclear", rise="unclear", fall="unclear")
+    assert actual == expected(better="not_worse", worse="unclear", rise="unclear", fall="unclear")
     ends = [(-0.1, 0.3), (-0.3, 0.1), (-0.0999, 0.3), (-0.3, 0.0999)]
     rows = [{"difference": 0.0, "ci_low": low, "ci_high": high} for low, high in ends]
     for metric, verdicts in (("ndcg", "uunu"), ("ils", "uuun"), ("judged", "uuuu")):
@@ -237,9 +237,9 @@ def test_a_query_that_a_run_lacks_earns_it_nothing():
     """`unpaired=zero` counts 0, unless that is the best value, or an empty list has no value: then it is left out."""
     metrics = tuple(MetricAt(Loss(name), EVERY) if name in UNKNOWN else metric_of(name) for name in COMPARED)
     rows = [{"query": f"q{at}", "run": run, "value": 0.5} for at in range(4) for run in (0, 1) if at or not run]
-    found = {row["metric"]: row for row in compared(rows, settings_of(metrics=metrics, unpaired="zero"))}
+    actual = {row["metric"]: row for row in compared(rows, settings_of(metrics=metrics, unpaired="zero"))}
     for metric, direction in COMPARED.items():
-        row, is_left_out = found[metric], direction is False or metric.partition("(")[0] in NO_VALUE
+        row, is_left_out = actual[metric], direction is False or metric.partition("(")[0] in NO_VALUE
         assert (row["n_queries"], row["n_skipped"], row["n_only_baseline"]) == (
             (3, 1, 1) if is_left_out else (4, 0, 1)
         )
@@ -266,7 +266,7 @@ def test_gates_that_ask_for_what_is_worse_get_a_line(comparison):
         gate = Gate.among(text, [(metric, k)])
         assert gate.contrary == lines[metric, way].format(text, more, metric, less)
         rows = [{"segment_by": "", "run": "", "metric": metric, "k": k, "value": value} for value in (0.2, 0.4)]
-        met = [one["met"] for one in gate.results(rows)]
+        met = [row["met"] for row in gate.results(rows)]
         assert met == ([False, True] if way == "rise" else [True, False])
         text = f"{named}.ci_low{comparison}0.3"
         assert ComparisonGate.parse(text).contrary == lines[metric, way].format(text, more, metric, less)
@@ -291,11 +291,11 @@ def test_rules_of_flags(spark):
         for run, values in (("long", [*usual, 0.44 + sign * 0.1]), ("short", [0.44, 0.44 + sign * 0.1])):
             nights = [row | {"run_date": night(7 * at)} for at, row in enumerate(metric_rows(values))]
             rows += [row | {"run": f"{run} {way}"} for row in of_every_metric(nights, ALL)]
-    found = judge_nights(spark.createDataFrame(rows, METRIC_COLUMNS), FlagSettings(direction="both")).where(
+    actual = judge_nights(spark.createDataFrame(rows, METRIC_COLUMNS), FlagSettings(direction="both")).where(
         "status in ('low', 'high')"
     )
     rules = {}
-    for row in found.collect():
+    for row in actual.collect():
         length, way = row["run"].split()
         rules[row["metric"], way, length] = (row["status"], *re.findall(r"\); (\w+ is \w+)", row["rule"]))
     words = expected(better="better", worse="worse", rise="", fall="")
@@ -313,38 +313,38 @@ def test_alarms_of_the_business_link(spark):
     falling = [0.8 - value for value in values]
     rows = [
         row | {"run": way}
-        for way, its in (("rise", values), ("fall", falling))
-        for row in of_every_metric(metric_rows(its), ALL)
+        for way, group in (("rise", values), ("fall", falling))
+        for row in of_every_metric(metric_rows(group), ALL)
     ]
     metrics, clicks = (
         spark.createDataFrame(rows, METRIC_COLUMNS),
         spark.createDataFrame(click_rows(CLICKS), CLICK_COLUMNS),
     )
     links = link_metric(metrics, clicks, LinkSettings()).where("rate = 'ctr'").collect()
-    found = {(row["metric"], row["run"]): row["alarm"] or row["note"] or "" for row in links}
+    actual = {(row["metric"], row["run"]): row["alarm"] or row["note"] or "" for row in links}
     alarms = expected(better="alarm", worse="", rise="no_direction", fall="no_direction")
     named = {"rise": "metric_up_ctr_down", "fall": "metric_down_ctr_down"}
-    assert found == {key: named[key[1]] if word == "alarm" else word for key, word in alarms.items()}
+    assert actual == {key: named[key[1]] if word == "alarm" else word for key, word in alarms.items()}
 
 
 # --------------------------------------------------------------------------------------------------------- models
 
 
 def test_models_are_chosen_by_metrics_with_a_direction():
-    found = {}
+    actual = {}
     for name in all_metrics():
         try:
-            found[name] = NdcgEvaluator(metricName=name).isLargerBetter()
+            actual[name] = NdcgEvaluator(metricName=name).isLargerBetter()
         except InvalidParameterError as error:
-            found[name] = str(error)
+            actual[name] = str(error)
     refused = "metricName {0!r} cannot choose a model: neither more nor less of {0} is better; choose another metric"
     for name, larger in DIRECTIONS.items():
         if all_metrics()[name]().needs:
-            assert found[name].startswith(f"metricName {name!r} needs more than predictions")
+            assert actual[name].startswith(f"metricName {name!r} needs more than predictions")
         elif larger is None:
-            assert found[name].startswith(refused.format(name))
+            assert actual[name].startswith(refused.format(name))
         else:
-            assert found[name] is larger
+            assert actual[name] is larger
 
 
 # -------------------------------------------------------------------------------------------------------- queries
@@ -364,7 +364,7 @@ class Scored:
 
     @property
     def computed(self):
-        return tuple(MetricAt(one, 3) for one in metrics_of_queries())
+        return tuple(MetricAt(metrics_of_query, 3) for metrics_of_query in metrics_of_queries())
 
 
 def metrics_of_queries():
@@ -378,8 +378,8 @@ def per_query(spark):
     columns = [metric.column for metric in metrics_of_queries()]
     rows = [
         (run, query, 3, *[value] * len(columns), 1, "missing" if value is None else "evaluated")
-        for query, its in values.items()
-        for run, value in zip(("old", "new"), its, strict=True)
+        for query, group in values.items()
+        for run, value in zip(("old", "new"), group, strict=True)
     ]
     rows.append(("old", "d", 3, *[0.3] * len(columns), 1, "evaluated"))
     names = ", ".join(f"{name} double" for name in columns)
@@ -397,13 +397,13 @@ def test_queries_that_gained_and_lost(spark, per_query):
         ).selectExpr(f"'{metric}' AS metric", "change", "query_id")
         for metric in metrics_of_queries()
     ]
-    found: dict[tuple[str, str], set[str]] = {}
+    actual: dict[tuple[str, str], set[str]] = {}
     for frame in frames:
         for row in frame.collect():
-            found.setdefault((row["metric"], row["query_id"]), set()).add(row["change"])
+            actual.setdefault((row["metric"], row["query_id"]), set()).add(row["change"])
     words = expected(better="gained", worse="lost", rise="higher", fall="lower", of=OF_QUERIES)
     ways = {"a": "fall", "b": "rise", "c": "fall", "d": "fall"}
-    assert found == {
+    assert actual == {
         (metric, query): {words[metric, way]}
         for metric, direction in OF_QUERIES.items()
         for query, way in ways.items()
@@ -475,15 +475,15 @@ def unmoved(metric):
 
 def test_news_of_a_report():
     """What got worse is news, by its name; a run that moved the other way, or that cannot be better, is none."""
-    found = through_report(sentences.find_bad_news)
+    actual = through_report(sentences.find_bad_news)
     words = {"rise": "rose by 0.200", "fall": "fell by 0.200"}
     news = expected(better="", worse="news", rise="", fall="")
-    assert {key: bool(text) for key, text in found.items()} == {key: bool(word) for key, word in news.items()}
-    assert all(words[way] in found[metric, way] for (metric, way), word in news.items() if word)
+    assert {key: bool(text) for key, text in actual.items()} == {key: bool(word) for key, word in news.items()}
+    assert all(words[way] in actual[metric, way] for (metric, way), word in news.items() if word)
 
 
 def test_segments_that_got_worse():
-    found = {}
+    actual = {}
     for metric in ALL:
         for way, sign in SIGNS.items():
             now, then = (mean(metric, "new", value, "country", "DE") for value in (0.5 + 0.2 * sign, 0.5))
@@ -494,15 +494,15 @@ def test_segments_that_got_worse():
                 for text in (sentences.find_bad_news(contents), *sentences.list_warnings(contents))
                 if "country" in text
             ]
-            found[metric, way] = re.search(r"country=DE (\w+) from 0.5\d* to", said[0])[1] if said else ""
+            actual[metric, way] = re.search(r"country=DE (\w+) from 0.5\d* to", said[0])[1] if said else ""
     moved = {"rise": "rose", "fall": "fell"}
     words = expected(better="", worse="moved", rise="", fall="")
-    assert found == {key: word and moved[key[1]] for key, word in words.items()}
+    assert actual == {key: word and moved[key[1]] for key, word in words.items()}
 
 
 def test_flags_of_a_report():
     """A flag for the worse is bad news and comes before a fall; others come last, in no colour of bad news."""
-    found = {}
+    actual = {}
     for metric in ALL:
         for way in SIGNS:
             flag = f"{'high' if way == 'rise' else 'low'}, 5.0 spreads from the usual value"
@@ -515,8 +515,8 @@ def test_flags_of_a_report():
             others = [tone for tone, text in sentences.list_notices(contents) if "is flagged" in text]
             # The headline has the flag of the run; lines have what it does not say.
             assert len(bad) + len(others) == 1
-            found[metric, way] = "worse" if bad else others[0]
-    assert found == expected(better="better", worse="worse", rise="neutral", fall="neutral")
+            actual[metric, way] = "worse" if bad else others[0]
+    assert actual == expected(better="better", worse="worse", rise="neutral", fall="neutral")
     of_user = contents_of("judged", "rise", results=(replace(unmoved("judged"), flag="release day"),))
     assert sentences.find_bad_news(of_user).startswith("Flagged release day")
 
@@ -526,8 +526,10 @@ def test_the_first_run_of_a_report_is_the_best():
         {"metric": "m", "k": 10, "run": run, "value": value} for run, value in (("b", 0.2), ("a", 0.1), ("c", None))
     ]
     for metric, direction in ALL.items():
-        its = [{**row, "metric": metric} for row in rows]
-        shown, left_out = choose_shown_runs(its, (metric, 10), ReportLimits(runs=1), are_named=False, production=None)
+        group = [{**row, "metric": metric} for row in rows]
+        shown, left_out = choose_shown_runs(
+            group, (metric, 10), ReportLimits(runs=1), are_named=False, production=None
+        )
         assert shown == (("a",) if direction is False else ("b",))
         assert ("the 1 with the lowest " in left_out[0]) is (direction is False)
 
@@ -540,8 +542,8 @@ def moving(metric):
         now, then = mean(metric, way, 0.5 + 0.2 * sign), mean(metric, way, 0.5)
         flags = {BEFORE: None, TONIGHT: "high, far" if sign > 0 else "low, far"}
         trend[way] = tuple(
-            TrendPoint(run_date=day, mean=its, config_hash="c", flag=flags[day])
-            for day, its in ((BEFORE, then), (TONIGHT, now))
+            TrendPoint(run_date=day, mean=group, config_hash="c", flag=flags[day])
+            for day, group in ((BEFORE, then), (TONIGHT, now))
         )
         results.append(RunResult(mean=now, change=change(sign), before=then))
         rows.append(replace(comparison_row(metric, sign, verdicts[metric, way]), run=way))
@@ -573,7 +575,7 @@ def test_colours_of_a_report():
     assert changed == verdicts == words
     drawn = {None: ({"muted"}, set())}
     assert figures == {
-        name: drawn.get(its, ({"accent", "bad"}, {"run-0", "bad"})) for name, its in DIRECTIONS.items()
+        name: drawn.get(group, ({"accent", "bad"}, {"run-0", "bad"})) for name, group in DIRECTIONS.items()
     }
     of_side = {True: ("right", "better"), False: ("left", "better"), None: ("right", "higher")}
     assert captions == {metric: of_side[direction] for metric, direction in DIRECTIONS.items()}

@@ -64,19 +64,19 @@ def jobs(folder: Path, bad: DataFrame) -> dict[str, Any]:
     for path in (folder / "bad").glob("*.parquet"):
         (folder / "corrupt" / path.name).write_bytes(path.read_bytes())
     (folder / "corrupt" / "z.parquet").write_bytes(b"PAR1" + b"x" * 100)
-    found = {}
+    actual = {}
     for name in ("bad", "corrupt"):
         ended = mean_ndcg("--input", folder / name, "--k", 3, "--strategy", "window")
-        found[name] = [ended.code, ended.complaints]
-    return found
+        actual[name] = [ended.code, ended.complaints]
+    return actual
 
 
 def by_path(folder: Path, good: DataFrame) -> list[Any]:
     """Means of tables given by their paths, and who reads one; a folder of two levels; folders as columns."""
     for name in ("flat", "levels", "levels/s", "runs/run=007", "runs/run=7"):
         good.write.mode("append").parquet(str(folder / name))
-    found = evaluate(str(folder / "flat"), k=6, convention="linear")
-    (mean,) = found.summary.where("metric = 'ndcg'").collect()
+    evaluation = evaluate(str(folder / "flat"), k=6, convention="linear")
+    (mean,) = evaluation.summary.where("metric = 'ndcg'").collect()
     runs = evaluate(folder / "runs", run="run").summary.select("run").distinct().collect()
     levels = raised(lambda: evaluate(folder / "levels"))
     text = str(folder / "text.csv")
@@ -84,7 +84,7 @@ def by_path(folder: Path, good: DataFrame) -> list[Any]:
     (of_text,) = evaluate(text, k=6, convention="linear").summary.where("metric = 'ndcg'").collect()
     refused = raised(lambda: evaluate(read_table(text)))
     return [
-        found.ranking.source,
+        evaluation.ranking.source,
         [mean["value"], of_text["value"]],
         levels,
         sorted(row["run"] for row in runs),
@@ -94,19 +94,19 @@ def by_path(folder: Path, good: DataFrame) -> list[Any]:
 
 def reported(spark: SparkSession) -> list[Any]:
     """What a report says of literal tables."""
-    found = report(
+    actual = report(
         create_metrics_table(spark), per_query=create_query_table(spark), comparison=create_comparison_table(spark)
     ).contents
-    (lost,) = found.queries.losses
-    counts = [sum(one.counts) for one in found.queries.distributions]
-    return [write_headline(found), len(found.segments.rows), counts, lost.query, len(found.differences.rows)]
+    (lost,) = actual.queries.losses
+    counts = [sum(distribution.counts) for distribution in actual.queries.distributions]
+    return [write_headline(actual), len(actual.segments.rows), counts, lost.query, len(actual.differences.rows)]
 
 
 def comparisons(spark: SparkSession) -> dict[str, Any]:
     """The worked comparison, unclustered and clustered; and what a run loses."""
     rows = [("ab"[r["run"]], r["query"], 10, r["value"], r["user"]) for r in example_1()]
     table = spark.createDataFrame(rows, "run string, query_id string, k int, ndcg double, user string")
-    found = {
+    actual = {
         name: compare(table, baseline="a", metrics="ndcg", cluster=cluster).summary.collect()[0].asDict()
         for name, cluster in (("plain", None), ("clustered", "user"))
     }
@@ -121,7 +121,7 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
     changed = changed_queries(two, baseline="old", run="new").collect()
     lost = score_losses(two.rankings, two.settings).collect()
     sums = [row["ndcg"] + row["lost_not_retrieved"] + row["lost_ranked_low"] for row in lost]
-    return {**found, "week": list(week), "changed": len(changed), "sums": sums}
+    return {**actual, "week": list(week), "changed": len(changed), "sums": sums}
 
 
 def models(spark: SparkSession) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def main(url: str) -> None:
     evaluation = evaluate(good, k=[1, 6], convention="linear")
     lacking = raised(evaluate(good).summary.collect)
     shipped = [add_package_to_workers(spark), add_package_to_workers(spark)]
-    found = {
+    actual = {
         "lacking": lacking,
         "shipped": shipped,
         "per_query": [[row["k"], row["dcg"], row["idcg"], row["ndcg"]] for row in evaluation.per_query.collect()],
@@ -166,14 +166,14 @@ def main(url: str) -> None:
         "clicks": clicks(spark.createDataFrame(CLICKS, "query_id string, item_id string, position int, click int")),
         "crash": raised(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
     }
-    found["ml"] = models(spark)
-    found["report"] = reported(spark)
-    found["comparisons"] = comparisons(spark)
+    actual["ml"] = models(spark)
+    actual["report"] = reported(spark)
+    actual["comparisons"] = comparisons(spark)
     with tempfile.TemporaryDirectory() as folder:
-        found["path"] = by_path(Path(folder) / "tables", good)
-        found["jobs"] = jobs(Path(folder), bad)
-        found["errors"] = {name: met(spark, name, Path(folder) / "errors" / str(n)) for n, name in enumerate(KINDS)}
-    json.dump(found, sys.stdout)
+        actual["path"] = by_path(Path(folder) / "tables", good)
+        actual["jobs"] = jobs(Path(folder), bad)
+        actual["errors"] = {name: met(spark, name, Path(folder) / "errors" / str(n)) for n, name in enumerate(KINDS)}
+    json.dump(actual, sys.stdout)
     spark.stop()
 
 
