@@ -132,8 +132,8 @@ def test_refusals_are_one_line(weighted):
     twice = weighted.union(weighted.where("run = 'a' and query_id = 'q05'"))
     with pytest.raises(InputRefusedError) as refused, readable_errors():
         compare(twice, baseline="a", metrics="ndcg", replicates=0).summary.collect()
-    told = "query query_id=q05 appears twice in run 'a' at k=10; choose the rows of one night and data set."
-    assert str(refused.value) == told
+    message = "query query_id=q05 appears twice in run 'a' at k=10; choose the rows of one night and data set."
+    assert str(refused.value) == message
     with pytest.raises(InputRefusedError, match=r"^query query_id=q05 appears twice in run 'a'.*$") as refused:
         compare(twice, baseline="a", metrics="ndcg", replicates=0).show()
     assert refused.value.__cause__ is not refused.value

@@ -142,10 +142,10 @@ def test_evaluations(spark, capsys):
     several = evaluate(long, run="ranker", segments="country", weight="w", **options)
     actual = assert_same(spark, capsys, several, baseline=7)
     assert actual.settings.runs == ("10", "7")
-    told = [
+    message = [
         report(several, comparison=element).contents.differences.rows for element in (actual, actual.to_spark(spark))
     ]
-    assert told[0] == told[1] != ()
+    assert message[0] == message[1] != ()
     judged = long.filter(pa.compute.equal(long["ranker"], 7)).select(["query_id", "item_id", "relevance"])
     apart = {
         run: evaluate(
@@ -226,8 +226,8 @@ def test_refusals_of_evaluations(spark):
         {"a": evaluate(one, k=1), "b": evaluate(other, k=3)},
     ]
     for case in cases:
-        told = refusal(case, {})
-        assert told == refusal({name: one.to_spark(spark) for name, one in case.items()}, {})
+        message = refusal(case, {})
+        assert message == refusal({name: one.to_spark(spark) for name, one in case.items()}, {})
 
 
 def test_the_job(spark, tmp_path):

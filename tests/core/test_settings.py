@@ -23,14 +23,14 @@ from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.tables.catalog import choose_provider
 
 
-def on_databricks(told):
+def on_databricks(message):
     """A session of serverless compute on Databricks: it tells some settings and hides the rest."""
     # stands in for: that session, because Databricks is not here
 
     def get(name):
-        if name not in told:
+        if name not in message:
             raise AnalysisException(f"[CONFIG_NOT_AVAILABLE] Configuration {name} is not available. SQLSTATE: 42K0I")
-        return told[name]
+        return message[name]
 
     return SimpleNamespace(conf=SimpleNamespace(get=get))
 
@@ -81,11 +81,11 @@ def test_a_local_session_runs_locally(spark):
     assert runs_locally(spark)
 
 
-@pytest.mark.parametrize(("told", "expected"), [({"spark.sql.sources.default": "delta"}, "delta"), ({}, "delta"),
+@pytest.mark.parametrize(("message", "expected"), [({"spark.sql.sources.default": "delta"}, "delta"), ({}, "delta"),
                                                 ({"spark.sql.sources.default": "csv"}, "parquet")])  # fmt: skip
-def test_new_tables_on_databricks_are_of_delta_where_the_default_is_not_told(monkeypatch, told, expected):
+def test_new_tables_on_databricks_are_of_delta_where_the_default_is_not_told(monkeypatch, message, expected):
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4")
-    assert choose_provider(on_databricks(told), "table") == expected
+    assert choose_provider(on_databricks(message), "table") == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [("true", True), (" TRUE ", True), ("False", False), ("", False)])

@@ -194,8 +194,8 @@ def test_explain_runs_no_spark_job_and_writes_nothing(spark, tmp_path):
         spark.sql("DROP TABLE unexplained")
     assert set(tracker.getJobIdsForGroup()) == before
     assert list(tmp_path.iterdir()) == []
-    told = ("at least 5 actions", "unexplained", "3, 10", "default", "shuffle", "2026-01-31", "'shop'")
-    assert [element for element in (*told, str(tmp_path / "metrics")) if element not in ended.out] == []
+    message = ("at least 5 actions", "unexplained", "3, 10", "default", "shuffle", "2026-01-31", "'shop'")
+    assert [element for element in (*message, str(tmp_path / "metrics")) if element not in ended.out] == []
 
 
 def test_explain_refuses_what_the_job_would_refuse(tmp_path):

@@ -214,14 +214,14 @@ def test_a_sample_by_numbers_that_are_not_whole_needs_spark_in_every_form(spark:
         plan = plan_ranking(
             describe_table(spark.createDataFrame(rows, schema)), None, evaluation_settings(**options, sample=0.5)
         )
-        for kind, told in (
+        for kind, message in (
             (pa.string(), None),
             (pa.int32(), None),
             (pa.float64(), "sampling needs keys as text, which only Spark formats"),
         ):
             query = {name: replace(plan.rows.columns[name], type=kind) for name in plan.rows.query}
             of_kind = replace(plan, rows=replace(plan.rows, columns={**plan.rows.columns, **query}))
-            assert of_kind.why_spark_only == told
+            assert of_kind.why_spark_only == message
 
 
 def test_text_is_read_alike(spark: SparkSession) -> None:

@@ -68,8 +68,8 @@ def test_a_metric_is_chosen_by_its_name(rankings):
     assert result.plot("ap@all").axes[0].get_title(loc="left") == "mean ap@all"
     assert result.plot("p@1").axes[0].get_title(loc="left") == "mean precision@1"
     assert result.plot().axes[0].get_title(loc="left") == "mean precision@1"
-    told = "metric 'ndcg@5' was not computed for each query; computed are: precision@1, dcg@3, ap@all."
-    with pytest.raises(InvalidParameterError, match=re.escape(told)):
+    message = "metric 'ndcg@5' was not computed for each query; computed are: precision@1, dcg@3, ap@all."
+    with pytest.raises(InvalidParameterError, match=re.escape(message)):
         result.plot("ndcg@5")
 
 

@@ -118,8 +118,8 @@ def test_metrics_of_queries_that_did_not_count_make_a_sum_null(spark):
     rows = evaluation.ranking.per_query(rejected=True)
     old = rows.where("country = 'FR'").drop("n_unjudged_items", "n_rejected")
     both = rows.where("country = 'DE'").unionByName(old, allowMissingColumns=True)
-    told, known = counted(summarize(both, evaluation.settings)), counted(evaluation.summary)
-    assert told == {key: n if key[0] == "DE" else None for key, n in known.items()}
+    message, known = counted(summarize(both, evaluation.settings)), counted(evaluation.summary)
+    assert message == {key: n if key[0] == "DE" else None for key, n in known.items()}
     counts = {row["segment"]: row["n_rejected"] for row in summarize(both, evaluation.settings).collect()}
     assert counts == {"": None, "FR": None, "DE": 0}
 

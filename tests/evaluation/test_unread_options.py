@@ -79,9 +79,9 @@ UNREAD = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), UNREAD, ids=lambda element: str(element)[:60])
-def test_an_option_without_effect_is_refused(options, told):
-    assert told in outcome(**options)
+@pytest.mark.parametrize(("options", "message"), UNREAD, ids=lambda element: str(element)[:60])
+def test_an_option_without_effect_is_refused(options, message):
+    assert message in outcome(**options)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_an_option_with_an_effect_is_taken(options):
 
 def test_options_of_compare_without_effect_are_refused(spark):
     result = evaluate(spark.createDataFrame(ROWS, SCHEMA), score=["score", "number"], k=[1, 5])
-    for options, told in (
+    for options, message in (
         ({"seed": 1, "replicates": 0, "flips": 0}, "seed= has no effect without replicates or flips"),
         ({"k": 1, "metrics": "ndcg@5"}, "k= has no effect"),
     ):
-        with pytest.raises(InvalidParameterError, match=told):
+        with pytest.raises(InvalidParameterError, match=message):
             compare(result, **options)
 
 
@@ -133,14 +133,14 @@ DUPLICATES = (
 DIAGNOSE = ("diagnose runs --input x.parquet", {"order-col": "o"}, "--order-col has no effect")
 
 
-@by("words, options, told", local=FLAGS, spark=[DUPLICATES, DIAGNOSE])
+@by("words, options, message", local=FLAGS, spark=[DUPLICATES, DIAGNOSE])
 def test_a_flag_without_effect_is_refused_and_a_key_of_a_file_is_not(
-    tmp_path, monkeypatch, engine, words, options, told
+    tmp_path, monkeypatch, engine, words, options, message
 ):
     """A file for --config may serve several commands."""
     monkeypatch.chdir(tmp_path)
     flags = [text for name, group in options.items() for text in (f"--{name}", group)]
-    assert_refused(command(*words.split(), *flags), told)
+    assert_refused(command(*words.split(), *flags), message)
     lines = [f"{name} = {group if isinstance(group, int) else repr(group)}\n" for name, group in options.items()]
     (tmp_path / "options.toml").write_text("".join(lines))
     assert_refused(command(*words.split(), "--config", "options.toml"), "there is no path 'x.parquet'")

@@ -86,10 +86,10 @@ REFUSED = [
 @needs_spark_4
 def test_bad_arguments_and_values_are_refused(sql):
     table = sql.createDataFrame([(1.0, 3.0)], "score double, relevance double")
-    for call, told in REFUSED:
+    for call, message in REFUSED:
         with pytest.raises(Exception) as raised:  # noqa: PT011  # Spark chooses the class
             table.agg(F.expr(call)).collect()
-        assert told in str(raised.value)
+        assert message in str(raised.value)
 
 
 @needs_spark_4

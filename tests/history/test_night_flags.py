@@ -214,7 +214,7 @@ def of_segment(n_queries, nights, **changed):
 
 
 @pytest.mark.parametrize(
-    ("n_queries", "nights", "told"),
+    ("n_queries", "nights", "message"),
     [
         (7, 9, True),  # 49 queries in 7 nights: (7 / 8) ** 49 = 0.0014
         (5, 9, True),  # (7 / 8) ** 35 = 0.0093
@@ -223,9 +223,9 @@ def of_segment(n_queries, nights, **changed):
         (100, 2, False),  # not on any of the latest 7 nights
     ],
 )
-def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(n_queries, nights, told):
+def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(n_queries, nights, message):
     actual = missing(of_segment(n_queries, nights), FlagSettings(start=night(9)))
-    assert set(actual) == ({(night(9), "", "US")} if told else set())
+    assert set(actual) == ({(night(9), "", "US")} if message else set())
     if (n_queries, nights) == (7, 9):
         assert list(actual.values()) == [
             "ndcg@10 of country=US has no value on 2026-01-10; its last was 0.500000 over 7 queries on 2026-01-09"
@@ -431,9 +431,9 @@ def test_per_query_tables_that_cannot_pair(spark):
         spark.createDataFrame(two_nights(), METRIC_COLUMNS),
         per_query=spark.createDataFrame([*good, *queries(1, AFTER)], QUERY_COLUMNS),
     )
-    told = refusal(twice)
-    assert "appears twice in run 'the night' at k=10" in told
-    assert "query query_id=" in told  # no column of ours beside those of the user
+    message = refusal(twice)
+    assert "appears twice in run 'the night' at k=10" in message
+    assert "query query_id=" in message  # no column of ours beside those of the user
     for options, columns, named in (
         ({"query": "qid"}, QUERY_COLUMNS, "column 'qid'"),
         ({}, QUERY_COLUMNS.replace("run_date", "day"), "column 'run_date'"),

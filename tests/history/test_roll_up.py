@@ -294,7 +294,7 @@ def test_tables_that_cannot_be_rolled_up(spark, table):
     lacks = (
         r"column 'n_queries' .* is not in the .*, which has: run, segment_by, segment, metric, k, value, run_date\.$"
     )
-    for call, of, error, told in [
+    for call, of, error, message in [
         (roll_up, table.withColumn("run_date", F.lit(20260131)), InputRefusedError,
          r"column 'run_date' of the metric table is int; cast it to date"),
         # Texts have no states to add.
@@ -305,5 +305,5 @@ def test_tables_that_cannot_be_rolled_up(spark, table):
         (roll_up, other, MissingColumnError, lacks),
         (merge_summaries, other, MissingColumnError, lacks),
     ]:  # fmt: skip
-        with pytest.raises(error, match=told):
+        with pytest.raises(error, match=message):
             call(of)

@@ -98,7 +98,7 @@ def test_what_a_missing_prediction_counts(spark):
 
 
 def test_params_that_do_not_fit_are_refused(predictions):
-    for params, told in [
+    for params, message in [
         ({"metricName": "ndgc"}, "did you mean 'ndcg'"),
         ({"metricName": "ndcg@5,ap"}, "one metric"),
         ({"metricName": "ndcg@5,dcg@5"}, "one metric"),
@@ -109,7 +109,7 @@ def test_params_that_do_not_fit_are_refused(predictions):
         ({"convention": "trek_eval"}, "unknown convention 'trek_eval'"),
         ({"missingPrediction": "ignore"}, "error, drop, unretrieved"),
     ]:
-        with pytest.raises(InvalidParameterError, match=told):
+        with pytest.raises(InvalidParameterError, match=message):
             NdcgEvaluator(**NAMES, **params).evaluate(predictions)
 
 
@@ -195,11 +195,11 @@ def test_lists_have_the_value_of_ranking_evaluator(recommended):
 
 
 def test_what_lists_cannot_be_evaluated_by_is_refused(recommended):
-    for params, told in (
+    for params, message in (
         ({"missingPrediction": "drop"}, "predictionCol has lists"),
         ({"labelCol": "prediction_"}, "'prediction_' (labelCol=) is not in the input"),
         ({"queryCol": "user"}, "'user' (queryCol=) is not in the input"),
     ):
         with pytest.raises((InvalidParameterError, MissingColumnError)) as raised:
             NdcgEvaluator(**params).evaluate(recommended)
-        assert told in str(raised.value)
+        assert message in str(raised.value)

@@ -141,10 +141,10 @@ def test_the_job_gives_the_numbers_of_the_definition(engine, tmp_path, ending):
     assert overall == {k: pytest.approx(mean(expected, k), abs=1e-12) for k in CUTOFFS}
 
 
-@pytest.mark.parametrize(("query", "told"), [("a\nb", "malformed_line"), ("", "null_query")])
-def test_what_a_csv_cannot_say_is_refused(tmp_path, query, told):
+@pytest.mark.parametrize(("query", "message"), [("a\nb", "malformed_line"), ("", "null_query")])
+def test_what_a_csv_cannot_say_is_refused(tmp_path, query, message):
     source = write_rows(tmp_path / "rows.csv", [Row(query=query, item="x", score=1.0, relevance=1.0)])
-    assert_refused(mean_ndcg("--input", source, *COLUMNS, *LOCAL, "--output", tmp_path / "metrics"), told)
+    assert_refused(mean_ndcg("--input", source, *COLUMNS, *LOCAL, "--output", tmp_path / "metrics"), message)
     assert not (tmp_path / "metrics").exists()
 
 
@@ -320,14 +320,14 @@ def test_evaluate_gives_the_numbers_of_the_definition(engine):
 
 @pytest.mark.parametrize(("name", "quoted"), [("a.b", "`a.b`"), ("a`b", "`a``b`")])
 def test_keys_that_cannot_be_handed_to_workers_are_refused(name, quoted):
-    told = f"dot or backtick in its name; rename it where it is read: SELECT *, {quoted} AS a_b FROM ..."
+    message = f"dot or backtick in its name; rename it where it is read: SELECT *, {quoted} AS a_b FROM ..."
     for make in (
         lambda: evaluation_settings(query=name),
         lambda: evaluation_settings(segments=[name]),
         lambda: RatingColumns(query=(name,)),
         lambda: RatingColumns(item=name),
     ):
-        with pytest.raises(InvalidParameterError, match=re.escape(told)) as refused:
+        with pytest.raises(InvalidParameterError, match=re.escape(message)) as refused:
             make()
         assert str(refused.value).endswith(f", or .withColumnRenamed({name!r}, 'a_b').")
 
@@ -368,12 +368,12 @@ REFUSED = [
 ]
 
 
-@by("query, score, relevance, told", local=REFUSED[:-1], spark=REFUSED[-1:])
-def test_what_cannot_be_evaluated_is_refused_in_a_line(engine, query, score, relevance, told):
+@by("query, score, relevance, message", local=REFUSED[:-1], spark=REFUSED[-1:])
+def test_what_cannot_be_evaluated_is_refused_in_a_line(engine, query, score, relevance, message):
     data = table([(query, "i", score, relevance)], "query_id string, item_id string, score double, relevance double")
     with pytest.raises(InputRefusedError) as refused, readable_errors():
         rows_of(evaluate(data, **engine).summary)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert len(str(refused.value)) < 400
     assert str(refused.value).isprintable()
 

@@ -180,10 +180,10 @@ def test_a_driver_that_is_killed_in_the_middle_of_a_write(stage, tables, tmp_pat
     assert visible(folder) == before
     ended = mean_ndcg(*flags(tables[1], folder))
     assert ended.code == 0, ended.err
-    told = [line for line in ended.complaints if "removed files of a killed writer" in line]
-    assert ended.complaints == told
-    assert [f"process {held.driver} on " in line for line in told] == [True, True]
-    assert sorted(name for line in told for name in ("metrics", "queries") if f"{folder / name}:" in line) == [
+    message = [line for line in ended.complaints if "removed files of a killed writer" in line]
+    assert ended.complaints == message
+    assert [f"process {held.driver} on " in line for line in message] == [True, True]
+    assert sorted(name for line in message for name in ("metrics", "queries") if f"{folder / name}:" in line) == [
         "metrics",
         "queries",
     ]
@@ -238,8 +238,8 @@ def test_executors_that_fill_a_disk(stage, tables, tmp_path, in_local_mode):
             ended = job.wait()
         disk.free()
         # spark-submit puts what a Python job writes to standard error on standard output.
-        told = Ended(ended.code, "", ended.out)
-        assert_refused(told, "No space left on device")
+        message = Ended(ended.code, "", ended.out)
+        assert_refused(message, "No space left on device")
         assert visible(disk.folder) == before
         with stage.cluster.submit(JOB, *flags(tables[1], disk.folder), folder=tmp_path / "again") as job:
             assert job.wait().code == 0
@@ -265,10 +265,10 @@ def at_the_store(stage: Stage, store: Server, folder: Path, *, credentials: bool
 
     Executors of a standalone cluster have the environment of their worker, so only `spark.executorEnv` tells them.
     """
-    told = store.settings()
+    message = store.settings()
     if not credentials:
-        told = {name: value for name, value in told.items() if "KEY" not in name}
-    settings = {f"spark.executorEnv.{name}": value for name, value in told.items()}
+        message = {name: value for name, value in message.items() if "KEY" not in name}
+    settings = {f"spark.executorEnv.{name}": value for name, value in message.items()}
     arguments = [*flags("s3://data/rows", folder), "--source", "parquet", "--json", "answer.json"]
     with stage.cluster.submit(JOB, *arguments, folder=folder / "job", settings=settings, **store.settings()) as job:
         return job.wait()

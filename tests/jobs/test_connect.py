@@ -151,13 +151,13 @@ def test_models_are_chosen_by_an_evaluator(seen):
 
 
 def test_a_job_is_refused_in_a_line(seen):
-    for case, told, end in (
+    for case, message, end in (
         ("bad", "1 bad row of 2 in the input: nan_score 1", "leaves such rows out."),
         ("corrupt", "z.parquet", "Nothing was written."),
     ):
         code, (line,) = seen["jobs"][case]
         assert code == 2
-        assert told in line
+        assert message in line
         assert line.endswith(end)
 
 

@@ -90,12 +90,12 @@ def test_a_session_that_limits_batches_is_told(tables):
 
 def test_what_it_costs_to_look_for_duplicates(tables):
     every = ("--check-duplicates", "all")
-    for form, told in (("long", "a shuffle of all rows"), ("run", "a shuffle of all rows, and of all judgments,")):
+    for form, message in (("long", "a shuffle of all rows"), ("run", "a shuffle of all rows, and of all judgments,")):
         plain = cost(tables, form, "--source", "spark")
-        more = f"; {told} by (query, item) for duplicates, after a pass through Python workers"
+        more = f"; {message} by (query, item) for duplicates, after a pass through Python workers"
         assert cost(tables, form, *every) == cost(tables, form, "--duplicates", "best") == plain + more
-    told = "a shuffle by query of about 2 K numbers per query, to find repeated queries"
-    assert cost(tables, "arrays", *every) == f"{told}; one pass through Python workers"
+    message = "a shuffle by query of about 2 K numbers per query, to find repeated queries"
+    assert cost(tables, "arrays", *every) == f"{message}; one pass through Python workers"
 
 
 COUNTED = "; a shuffle of counts of the listed items, and a join of them with the items of the catalogue"
@@ -132,8 +132,8 @@ OF_ITEMS = [
 @pytest.mark.parametrize("form", ["long", "run", "arrays"])
 def test_what_metrics_of_items_cost(tables, form):
     plain = cost(tables, form, *TIES, "--k", "3", "--source", "spark")
-    for metrics, table, told in OF_ITEMS:
-        assert cost(tables, form, *TIES, "--metrics", metrics, f"--{table}", tables[table]) == plain + told, metrics
+    for metrics, table, stages in OF_ITEMS:
+        assert cost(tables, form, *TIES, "--metrics", metrics, f"--{table}", tables[table]) == plain + stages, metrics
 
 
 def test_what_topics_cost(tables):

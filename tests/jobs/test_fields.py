@@ -88,9 +88,9 @@ def test_options_stand_under_the_title_of_the_field_before():
 )
 def test_an_option_has_type_default_and_sentence_of_its_field(name, kind, default, sentence):
     (one,) = (group for options in build_options(Sample).values() for group in options if group.name == name)
-    told = one.to_info_dict()
-    assert (told["type"]["name"], one.help, one.required) == (kind, sentence, name == "day")
-    assert (told["default"] if default is not None else None) == default
+    message = one.to_info_dict()
+    assert (message["type"]["name"], one.help, one.required) == (kind, sentence, name == "day")
+    assert (message["default"] if default is not None else None) == default
 
 
 def made(*arguments: str) -> Sample:
@@ -130,7 +130,7 @@ def test_settings_are_what_was_given():
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "told"),
+    ("given", "kind", "message"),
     [
         (["--on", "31.1.2026"], InvalidParameterError, "--on: '31.1.2026' is not a date; write it as 2026-01-31"),
         (["--on", "2026-02-30"], InvalidParameterError, "--on: '2026-02-30' is not a day of the calendar"),
@@ -139,8 +139,8 @@ def test_settings_are_what_was_given():
         ([], click.MissingParameter, "Missing parameter: day"),
     ],
 )
-def test_what_a_field_does_not_take_is_refused(given, kind, told):
-    with pytest.raises(kind, match=told.replace("(", r"\(")):
+def test_what_a_field_does_not_take_is_refused(given, kind, message):
+    with pytest.raises(kind, match=message.replace("(", r"\(")):
         made(*given)
 
 

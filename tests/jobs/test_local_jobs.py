@@ -288,9 +288,9 @@ def test_refusals(spark, tmp_path, rankings):
             types = {"relevance": pa.float64()} if "relevance" in table else {}
             path = write_table(tmp_path / f"bad-{at}.parquet", table, types)
         asked.append((("--input", path, *arguments), ""))
-    for arguments, told in asked:
+    for arguments, message in asked:
         local, other = (by(engine, tmp_path, *arguments, *NIGHT) for engine in ("local", "spark"))
-        assert_refused(local, told)
+        assert_refused(local, message)
         assert local.complaints == [line.replace("/spark/", "/local/") for line in other.complaints]
         assert files_below(tmp_path / "local") == {}
 

@@ -327,8 +327,8 @@ def test_a_worker_that_spark_no_longer_wants_ends_without_a_word():
             with socket.socket(family) as spark:
                 spark.connect(place)
         time.sleep(1)
-        told = daemon.communicate(timeout=60)[1]
-    assert told == b""
+        message = daemon.communicate(timeout=60)[1]
+    assert message == b""
 
 
 def test_what_outlives_a_task_is_looked_through_once():
@@ -359,7 +359,7 @@ def test_workers_come_from_the_installed_pyspark():
         timeout=60,
         check=False,
     )
-    told = ended.stderr.decode()
-    assert len(ended.stdout) == 4, told[-2000:]
-    assert "import 'pyspark.daemon'" in told
-    assert "pyspark.zip/" not in told
+    message = ended.stderr.decode()
+    assert len(ended.stdout) == 4, message[-2000:]
+    assert "import 'pyspark.daemon'" in message
+    assert "pyspark.zip/" not in message

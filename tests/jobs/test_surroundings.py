@@ -146,7 +146,7 @@ def test_a_line_says_what_spark_lacks(tmp_path, surroundings, named):
 
 
 @pytest.mark.parametrize(
-    ("memory", "told"),
+    ("memory", "message"),
     [
         (
             "much",
@@ -155,11 +155,11 @@ def test_a_line_says_what_spark_lacks(tmp_path, surroundings, named):
         ("100m", "Spark could not start: "),
     ],
 )
-def test_memory_that_is_none_or_too_small_is_a_line(tmp_path, memory, told):
+def test_memory_that_is_none_or_too_small_is_a_line(tmp_path, memory, message):
     """Java does not start with the first, and Spark not with the second, 450 MiB being the least."""
     ended = run_job(tmp_path, {}, "--conf", f"spark.driver.memory={memory}")
     assert (ended.code, ended.out, "Traceback" in ended.err) == (2, "", False), ended.err
-    assert ended.err.splitlines()[-1].startswith(f"mean_ndcg.py: {told}")
+    assert ended.err.splitlines()[-1].startswith(f"mean_ndcg.py: {message}")
 
 
 def test_a_limit_of_open_files_is_a_line(tmp_path):

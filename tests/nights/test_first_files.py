@@ -99,7 +99,7 @@ def test_the_file_says_why(folder):
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"a": [1], "b": [2]}, "has a usual name for the query"),
         ({"query_id": ["q"], "item_id": ["i"]}, "score or rank"),
@@ -108,9 +108,9 @@ def test_the_file_says_why(folder):
         ({"recommended": [["a"]]}, "relevant items"),
     ],
 )
-def test_a_table_whose_columns_say_nothing_is_refused(folder, columns, told):
+def test_a_table_whose_columns_say_nothing_is_refused(folder, columns, message):
     write_table(folder / "t.parquet", columns)
-    assert_refused(init("--input", "t.parquet"), told, *list(columns)[:1])
+    assert_refused(init("--input", "t.parquet"), message, *list(columns)[:1])
     assert not (folder / "night.toml").exists()
 
 

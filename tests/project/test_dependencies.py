@@ -70,7 +70,7 @@ def test_without_pip_audit_vulnerabilities_are_left_out(monkeypatch):
 
 def test_a_known_vulnerability_is_named(monkeypatch):
     """Of what pip-audit says; a package that its service does not know is counted."""
-    told = {
+    message = {
         "dependencies": [
             {"name": "old", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]},
             {"name": "new", "version": "2.0", "vulns": []},
@@ -80,12 +80,12 @@ def test_a_known_vulnerability_is_named(monkeypatch):
     # stands in for: pip-audit and its service, because the tests run without network
     monkeypatch.setattr(metadata, "distribution", lambda name: name)
     monkeypatch.setattr(checks, "service_answers", lambda: True)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=json.dumps(told)))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=json.dumps(message)))
     assert checks.check_vulnerabilities({}) == (
         ["old 1.0 has PYSEC-1, fixed in 1.1"],
         " (1 packages are not known to the service)",
     )
-    told["dependencies"] = told["dependencies"][2:]
+    message["dependencies"] = message["dependencies"][2:]
     assert checks.check_vulnerabilities({}) == (None, "the service knows none of the packages")
     # stands in for: pip-audit without its service, because it is no package of the tests
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="ServiceError"))

@@ -450,8 +450,8 @@ def test_the_first_notebook_has_every_form_of_a_result(spark: Any, capsys: pytes
     assert [line[2] for line in of_pandas] == ["0.7500", f"{0.75 + SECOND / 4:.4f}"]
     (all_of_it,) = [line.split() for line in lines if line.split()[:4] == ["neural", "bm25", "overall", "ndcg@3"]]
     assert (all_of_it[4], all_of_it[-3:]) == (f"{(1 - SECOND) / 4:.4f}", ["better", "40", "0"])
-    for what, told in OF_ERRORS.items():
-        assert sum(line.startswith(f"{what}: {told}") for line in lines) == 1, what
+    for what, message in OF_ERRORS.items():
+        assert sum(line.startswith(f"{what}: {message}") for line in lines) == 1, what
     without = f"{(30 + 9 * SECOND) / 39:.4f}"  # the query of the bad rows is one of the ten
     assert sum(line.split()[:4] == ["bm25", "overall", "ndcg@3", without] for line in lines) == 1
     assert sum(re.match(rf"\|bm25\| +q\d+\|{SECOND}", line) is not None for line in lines) == 3

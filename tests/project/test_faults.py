@@ -149,8 +149,8 @@ def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
     held = killed.rows("metrics"), killed.rows("queries")
     (tmp_path / "temporary").rmdir()
     with small_disk(tmp_path / "temporary", 64) as disk:
-        code, told = killed.run(0)
-        assert told == [
+        code, message = killed.run(0)
+        assert message == [
             f"ndcg-spark: No space left on device for temporary files: free space in {disk.folder}, or set TMPDIR to "
             "a folder on another disk."
         ]

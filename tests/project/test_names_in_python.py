@@ -153,18 +153,18 @@ def test_columns_that_do_not_exist_are_refused(tables, call):
     parameters, made = COLUMNS[call]
     for parameter in parameters:
         value = NOWHERE if call in ONE_NAME else MANY.get(parameter, NOWHERE)
-        told = refusal(partial(made, tables, **{parameter: value}))
-        assert f"{NOWHERE!r}" in told, parameter
+        message = refusal(partial(made, tables, **{parameter: value}))
+        assert f"{NOWHERE!r}" in message, parameter
         ways_out = ("which has: ", "leave it out", "remove it", "there is no such table", "does not exist")
-        assert any(text in told for text in ways_out), (parameter, told)
+        assert any(text in message for text in ways_out), (parameter, message)
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(case.split()[0] for case in OTHERS))
 def test_runs_and_metrics_that_do_not_exist_are_refused(tables, name):
     for case, (exists, call) in OTHERS.items():
         if case.split()[0] == name:
-            told = refusal(partial(call, tables))
-            assert (case, NOWHERE in told, exists in told) == (case, True, True), told
+            message = refusal(partial(call, tables))
+            assert (case, NOWHERE in message, exists in message) == (case, True, True), message
 
 
 def test_a_night_of_a_report_is_a_date(tables):

@@ -126,11 +126,11 @@ def test_an_error_of_a_worker_is_spelled_for_each_reader(spark, tmp_path):
     rows = [("a", "q", 1, 0.5), ("b", "q", 1, 0.5), ("a", "p", 1, 0.5)]
     table = spark.createDataFrame(rows, "run string, query_id string, k int, ndcg double")
     options = {"baseline": "a", "metrics": "ndcg", "replicates": 0, "flips": 0}
-    told = "query query_id=p is in run 'a' and not in 'b'; choose "
+    message = "query query_id=p is in run 'a' and not in 'b'; choose "
     with pytest.raises(InputRefusedError) as raised, readable_errors():
         compare(table, **options, unpaired="error").summary.collect()
-    assert str(raised.value) == f"{told}unpaired='zero' or drop."
+    assert str(raised.value) == f"{message}unpaired='zero' or drop."
     table.write.parquet(str(tmp_path / "rows"))
     flags = [text for name, value in options.items() for text in (f"--{name}", value)]
     ended = command("compare-runs", "--per-query", tmp_path / "rows", *flags, "--unpaired", "error")
-    assert_refused(ended, f"{told}--unpaired zero or drop.")
+    assert_refused(ended, f"{message}--unpaired zero or drop.")

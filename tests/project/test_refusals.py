@@ -20,7 +20,7 @@ TRACEBACK = "Traceback (most recent call last):\n  File daemon.py\nBrokenPipeErr
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "wrong"),
+    ("code", "message", "wrong"),
     [
         (2, f"{INCUBATOR}\nranking and scoring: 5.8 s\n{LINE}\n", []),
         (1, f"{LINE}\n", ["exit code 1, not 2"]),
@@ -30,8 +30,8 @@ TRACEBACK = "Traceback (most recent call last):\n  File daemon.py\nBrokenPipeErr
         (2, "mean_ndcg.py: refused", ["'nan_score 1' is not named"]),
     ],
 )
-def test_ends_that_are_not_as_documented(code, told, wrong):
-    assert jobs.list_errors(code, 2, told, "nan_score 1") == wrong
+def test_ends_that_are_not_as_documented(code, message, wrong):
+    assert jobs.list_errors(code, 2, message, "nan_score 1") == wrong
 
 
 def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):

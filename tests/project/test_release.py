@@ -188,9 +188,9 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     code = "import ndcg_spark; print(ndcg_spark.__file__)"
     where = subprocess.run([programs / "python", "-c", code], cwd=tmp_path, env=kept, capture_output=True)
     assert str(packages) in where.stdout.decode()
-    told = run("--version")
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.split()[-1] == __version__
+    message = run("--version")
+    assert message.returncode == 0, message.stderr
+    assert message.stdout.split()[-1] == __version__
     ended = run("mean-ndcg", "--input", "rows.csv", "--k", "2", "--engine", "spark", "--json", "-")
     assert ended.returncode == 0, ended.stderr
     (row,) = [row for row in json.loads(ended.stdout.splitlines()[-1])["metrics"] if row["metric"] == "ndcg"]
@@ -225,10 +225,10 @@ def test_the_wheel_runs_without_spark_and_java(wheel, tmp_path):
         assert "Traceback" not in ended.stderr
         return ended.stdout
 
-    told = run(
+    message = run(
         "ndcg-spark", "mean-ndcg", "--input", "rows.parquet", "--k", "2", "--output", "metrics/", "--json", "-"
     )
-    (row,) = [row for row in json.loads(told.splitlines()[-1])["metrics"] if row["metric"] == "ndcg"]
+    (row,) = [row for row in json.loads(message.splitlines()[-1])["metrics"] if row["metric"] == "ndcg"]
     (path,) = (tmp_path / "metrics").rglob("*.parquet")
     (stored,) = [row for row in parquet.ParquetFile(path).read().to_pylist() if row["metric"] == "ndcg"]
     assert row["value"] == stored["value"] == pytest.approx(OF_THE_SECOND)

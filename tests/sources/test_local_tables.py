@@ -428,14 +428,14 @@ def test_tables_in_memory(spark, name):
 
 
 def test_what_is_no_table_is_refused():
-    for given, told in (
+    for given, message in (
         (3, "rows must be a table"), ([], "rows must be a table"), ([{"a": 1}, {"a": "x"}], r"\(column 'a'\)"),
         (pa.Table.from_arrays([pa.array([1])] * 2, ["a", "a"]), "column names are not unique"),
     ):  # fmt: skip
-        with pytest.raises(InvalidParameterError, match=told):
+        with pytest.raises(InvalidParameterError, match=message):
             open_memory_table(given, "rows")
         if not isinstance(given, int) and given:
-            with pytest.raises(InvalidParameterError, match=told):
+            with pytest.raises(InvalidParameterError, match=message):
                 as_frame(given)
 
 

@@ -240,8 +240,8 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
 def test_a_scheme_that_nobody_knows_is_refused_in_a_line(spark: SparkSession, read: Callable[[str], object]) -> None:
     with pytest.raises(InputRefusedError) as refused:
         read("nope://data/rows.parquet")
-    told = "cannot read parquet 'nope://data/rows.parquet': Spark has no file system for nope; add its connector."
-    assert str(refused.value) == told
+    message = "cannot read parquet 'nope://data/rows.parquet': Spark has no file system for nope; add its connector."
+    assert str(refused.value) == message
 
 
 def test_what_spark_says_of_a_store_that_it_reaches_counts(tables: Path, connected: Path) -> None:
@@ -325,8 +325,8 @@ def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: 
     """A column in files and folder names, at once; a file that lacks a column, by the action."""
     one = next((tables / "sorted" / "day=2026-01-31").glob("part 0*"))
     server.put("data/doubled/query_id=q/0.parquet", one.read_bytes())
-    told = r"column 'query_id' of 's3://data/doubled' is both in the files and in folder names; Spark has no file"
-    with pytest.raises(InputRefusedError, match=told):
+    message = r"column 'query_id' of 's3://data/doubled' is both in the files and in folder names; Spark has no file"
+    with pytest.raises(InputRefusedError, match=message):
         ndcg_spark.evaluate("s3://data/doubled")
     lacking = pa.BufferOutputStream()
     pq.write_table(pq.read_table(one).drop_columns(["relevance"]), lacking)
@@ -391,8 +391,8 @@ def test_a_metric_table_at_a_store_that_spark_reaches(server: Server, tables: Pa
     (stored,) = [
         row for row in stored_rows(connected / "metrics") if row["metric"] == "ndcg" and "-31" in row["run_date"]
     ]
-    (told,) = [row for row in again["metrics"] if row["metric"] == "ndcg"]
-    assert stored["value"] == told["value"]
+    (message,) = [row for row in again["metrics"] if row["metric"] == "ndcg"]
+    assert stored["value"] == message["value"]
     assert_refused(
         mean_ndcg(*rows, "--output", "s3a://connected/metrics/run_date=2026-01-09", *NIGHT),
         "is inside 's3a://connected/metrics', which contains nights",

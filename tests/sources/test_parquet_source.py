@@ -447,11 +447,11 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_file_that_lacks_a_column_that_is_read_is_named(uneven: dict[str, str]) -> None:
     for name, options in READ.items():
         path = uneven[name]
-        told = rf"^column '{name}' \([a-z]+=\) of the input is not in {path}/1\.parquet, but in other files: "
+        message = rf"^column '{name}' \([a-z]+=\) of the input is not in {path}/1\.parquet, but in other files: "
         for data, source in (
             (path, "auto"), (path, "spark"), (f"{path}/*.parquet", "auto"), (ndcg_spark.read_table(path), "auto"),
         ):  # fmt: skip
-            with pytest.raises(InputRefusedError, match=told):
+            with pytest.raises(InputRefusedError, match=message):
                 ndcg_spark.evaluate(data, source=source, **options)
     path = uneven["relevance"]
     with pytest.raises(InputRefusedError, match=r"relevance=\) of the judgments is not in .*/1\.parquet"):
@@ -546,11 +546,11 @@ def test_the_job_accounts_for_every_row_of_files(spark: SparkSession, tmp_path: 
 
 
 def test_the_job_says_who_reads_and_why(folder: str) -> None:
-    for source, told in {
+    for source, message in {
         "parquet": "Parquet files under a local path",
         "spark": "source=spark was requested",
     }.items():
         ended = mean_ndcg("--input", folder, "--k", "3", "--source", source, "--explain")
         assert ended.code == 0
         assert re.search(rf"source +{source}", ended.out), ended.out
-        assert told in ended.out
+        assert message in ended.out

@@ -170,7 +170,7 @@ def test_a_night_and_a_data_set_are_chosen(spark, nights, tmp_path):
         ({"dataset": "shop"}, [1, 2]),
     ):
         assert sorted(row["value"] for row in read_table(nights, **asked).collect()) == values, asked
-    for asked, told in (
+    for asked, message in (
         (
             {"night": date(2026, 2, 1)},
             "no rows of the night 2026-02-01 (night=); it has nights from 2026-01-30 to 2026",
@@ -185,7 +185,7 @@ def test_a_night_and_a_data_set_are_chosen(spark, nights, tmp_path):
         with pytest.raises(InputRefusedError) as refused:
             read_table(nights, **asked)
         assert str(refused.value).startswith(f"table {nights!r} has ")
-        assert told in str(refused.value)
+        assert message in str(refused.value)
     spark.range(1).write.parquet(str(tmp_path / "other"))
     with pytest.raises(InputRefusedError, match="has no column 'run_date'; remove night="):
         read_table(str(tmp_path / "other"), night=date(2026, 1, 30))

@@ -82,10 +82,10 @@ def found(tmp_path_factory):
 
 @pytest.mark.parametrize("table", ["as_hive_parquet", "as_hive_orc", "created"])
 def test_slices_of_a_hive_table_are_replaced_whole(found, table):
-    told, counted, _ = found[table]
+    message, counted, _ = found[table]
     assert counted == [["app", 2, 3], ["shop", 3, 3]]
-    assert [told[at] for at in (0, 1, 3)] == ["done"] * 3
-    assert all("broken row" in told[at] for at in (2, 4))
+    assert [message[at] for at in (0, 1, 3)] == ["done"] * 3
+    assert all("broken row" in message[at] for at in (2, 4))
 
 
 @pytest.mark.parametrize("table", ["as_hive_parquet", "as_hive_orc", "created"])
@@ -95,6 +95,6 @@ def test_a_hive_table_gets_a_column(found, table):
 
 
 def test_a_hive_table_of_text_is_refused(found):
-    (told,), *_ = found["as_hive_text"]
-    assert "as_hive_text" in told
-    assert "parquet and orc" in told
+    (message,), *_ = found["as_hive_text"]
+    assert "as_hive_text" in message
+    assert "parquet and orc" in message

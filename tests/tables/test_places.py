@@ -247,9 +247,9 @@ def test_files_that_are_not_told_are_those_of_the_path(spark: SparkSession, tmp_
 
 def test_a_folder_above_that_cannot_be_listed_is_told(spark: SparkSession) -> None:
     """Unless it is closed to this user, as the upper folders of a store often are. Here Spark has no such store."""
-    told: list[str] = []
-    assert _find_remote_table_above(spark, "foo://bucket/a/b", told.append) is None
-    (line,) = told
+    message: list[str] = []
+    assert _find_remote_table_above(spark, "foo://bucket/a/b", message.append) is None
+    (line,) = message
     assert line.startswith(
         "warning: cannot check whether 'foo://bucket/a/b' is inside another table, because 'foo://bucket/a'"
     )
