@@ -103,7 +103,7 @@ def sum_draws(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_r
 def sum_flips(hashes: WordArray, columns: NDArray[np.float64], *, seed: int, n_flips: int) -> IntArray:
     """Return the exact sums over random sign flips: numbers of queries, as for `sum_draws`, times their signs."""
     minus = _multiply_blocks(hashes, columns, n_flips, lambda block: sign_bits(block, seed, n_flips))
-    total = columns.sum(axis=1).astype(np.int64)  # exact for up to 2^21 queries
+    total = columns.astype(np.int64).sum(axis=1)
     return np.asarray(total[:, None] - 2 * minus)
 
 

@@ -97,6 +97,17 @@ def test_sums_of_replicates_are_exact_at_their_bounds():
 # ---------------------------------------------------------------------------------------------- example 1: moments
 
 
+def test_sum_flips_is_exact_for_more_queries_than_a_sum_of_doubles():
+    """2^21 numbers of almost 2^32 add up to 2^53, and more of them are rounded in doubles."""
+    n, number = 2**21 + 3, 2**32 - 1
+    hashes = np.arange(n, dtype=np.uint64)
+    (signs,) = kernels.sign_bits(hashes, 5, 1).T
+    n_minus = int(np.count_nonzero(signs))
+    assert kernels.sum_flips(hashes, np.full((1, n), float(number)), seed=5, n_flips=1).tolist() == [
+        [(n - 2 * n_minus) * number]
+    ]
+
+
 def test_example_1():
     actual = estimate(X, Y)
     assert (actual.baseline_value, actual.value) == (near(0.54), near(0.611666666667))
