@@ -20,7 +20,7 @@ from ndcg_spark.evaluation.frames.summary import (
     PARTIAL_SCHEMA,
     add_rules,
     build_scored_schema,
-    finish_summary,
+    merge_partial_sums,
     read_rules,
 )
 from ndcg_spark.evaluation.rules import RULES
@@ -99,7 +99,7 @@ def summarize_losses(losses: DataFrame, settings: EvaluationSettings) -> DataFra
         metrics=tasks.list_loss_metrics(_check_max_k(settings)),
         needs_ndcg=True,
     )
-    means = finish_summary(in_workers(losses.drop(RULES), add_up, task, schema=PARTIAL_SCHEMA), settings)
+    means = merge_partial_sums(in_workers(losses.drop(RULES), add_up, task, schema=PARTIAL_SCHEMA), settings)
     rank = F.regexp_extract("metric", r"^ndcg_rank_(\d+)$", 1)
     return means.where(
         (rank == "") | (F.expr("try_cast(regexp_extract(metric, '([0-9]+)$', 1) as int)") <= F.col("k"))

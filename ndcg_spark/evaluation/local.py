@@ -40,9 +40,9 @@ from ndcg_spark.evaluation.tasks.complete_queries import FilesTask, send_complet
 from ndcg_spark.evaluation.tasks.exchange import (
     merge_and_add_up,
     merge_rankings,
+    send_empty_lists,
     send_judgments,
     send_rows,
-    send_runs,
 )
 from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
 from ndcg_spark.evaluation.tasks.long_lists import EmptyListsPart, LongPart
@@ -53,7 +53,7 @@ from ndcg_spark.evaluation.tasks.partial_sums import (
     SummingTask,
     add_up,
     build_summing_task,
-    finish_means,
+    compute_means,
     merge_partials,
     score_and_add_up,
 )
@@ -256,7 +256,7 @@ def _send_judged_part(files: FilesTask, task: RankingTask) -> Iterator[pa.Record
 
 
 def _send_empty_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    return send_runs(files.read_part(0), task)
+    return send_empty_lists(files.read_part(0), task)
 
 
 def _rank_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
@@ -381,7 +381,7 @@ class LocalRanking:
         task = self._build_task(counts_relevant=False)
         columns = [name for name in self.plan.rankings_schema.names if name != "n_relevant"]  # means do not need it
         tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
-        return self._finish_means(self._run(task, _sum_part, merge_and_add_up, tasks))
+        return self._compute_means(self._run(task, _sum_part, merge_and_add_up, tasks))
 
     @property
     def per_query_schema(self) -> pa.Schema:
@@ -420,7 +420,7 @@ class LocalRanking:
             return self.summary(), None
         queries = self.per_query(rejected=True)
         task = build_summing_task(self.settings, queries.column_names)
-        return self._finish_means(add_up(iter(queries.drop_columns([RULES]).to_batches()), task)), queries
+        return self._compute_means(add_up(iter(queries.drop_columns([RULES]).to_batches()), task)), queries
 
     def count_bad_rows(self) -> dict[str, RowCount]:
         """Count the rows of each table, and the bad rows by reason. Reads the tables."""
@@ -478,9 +478,9 @@ class LocalRanking:
             )
         return matches
 
-    def _finish_means(self, partial: Iterable[pa.RecordBatch]) -> pa.Table:
+    def _compute_means(self, partial: Iterable[pa.RecordBatch]) -> pa.Table:
         merged = merge_partials(_to_table(partial, PARTIAL_SCHEMA))
-        means = pa.Table.from_batches(list(finish_means(iter([merged]), self.settings.confidence)))
+        means = pa.Table.from_batches(list(compute_means(iter([merged]), self.settings.confidence)))
         rules = pa.repeat(pa.scalar(self.settings.rules_of_means, pa.string()), means.num_rows)
         return means.append_column(RULES, rules)
 

@@ -14,7 +14,7 @@ from ndcg_spark.evaluation.matching import read_top_items
 from ndcg_spark.evaluation.means import Means, Row, add_option_advice, format_input_name, refuse_per_query_table
 from ndcg_spark.evaluation.plan import RankingPlan
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMARY_SCHEMA, build_query_schema
+from ndcg_spark.evaluation.tasks.stored import METRIC_SCHEMA, PROVENANCE, SUMMARY_SCHEMA, build_per_query_schema
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.options import format_flag
 from ndcg_spark.jobs.outputs import REJECT_SCHEMA, InputCounts, add_provenance_to_table
@@ -112,7 +112,7 @@ class LocalMeanNdcg(LocalRankingWork[EvaluationSettings], Means):
         """Return the schemas of the metric table and, if requested, of the per-query table."""
         table_schemas = {"output": METRIC_SCHEMA}
         if self.job.is_requested("per_query_output"):
-            table_schemas["per_query_output"] = build_query_schema(
+            table_schemas["per_query_output"] = build_per_query_schema(
                 self.plan.rankings_schema, self.ranking.settings
             ).append(METRIC_SCHEMA.field("computed_at"))
         return table_schemas

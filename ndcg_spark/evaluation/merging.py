@@ -15,7 +15,7 @@ from ndcg_spark.core.schemas import TableInfo, format_type
 from ndcg_spark.errors import InputRefusedError, check_fraction
 from ndcg_spark.evaluation.api import find_memory_obstacle
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.evaluation.tasks.partial_sums import OPTIONAL_COUNTS, PARTIAL_SCHEMA, finish_means, merge_partials
+from ndcg_spark.evaluation.tasks.partial_sums import OPTIONAL_COUNTS, PARTIAL_SCHEMA, compute_means, merge_partials
 from ndcg_spark.evaluation.tasks.stored import SUMMARY_SCHEMA
 from ndcg_spark.sources.local import LocalTable, open_memory_table
 
@@ -85,7 +85,7 @@ def merge_summaries(
 def _merge(rows: pa.Table, confidence: float, *, across_rules: bool) -> pa.Table:
     rules = pc.fill_null(rows.column(RULES), "")
     merged = merge_partials(rows.set_column(rows.num_columns - 1, RULES, rules))
-    means = pa.Table.from_batches(list(finish_means(iter([merged]), confidence, None, across_rules)))
+    means = pa.Table.from_batches(list(compute_means(iter([merged]), confidence, None, across_rules)))
     return sort_rows(means.select(SUMMARY_SCHEMA.names).cast(SUMMARY_SCHEMA))
 
 

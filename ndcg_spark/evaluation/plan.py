@@ -24,7 +24,7 @@ from ndcg_spark.evaluation.plan_columns import (
 from ndcg_spark.evaluation.plan_lists import build_long_settings, plan_lists
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS, N_REJECTED
+from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, QUERY_COUNTS
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask, canonical_names
 
 ARRAYS: Final = "arrays"
@@ -73,7 +73,7 @@ class RankingPlan:
         doubles, counts = pa.list_(pa.float64()), pa.list_(pa.int64())
         rejected = [N_REJECTED] if settings.on_invalid == "reject" else []
         fields = [("run", pa.string()), *((label, rows.field(name).type) for name, label in names.query.items())]
-        fields += [(name, pa.int64()) for name in (*COUNTS, *rejected)]
+        fields += [(name, pa.int64()) for name in (*QUERY_COUNTS, *rejected)]
         fields += [("n_at_least", counts)] if settings.levels else []
         for name, label in names.carried.items():
             tables = [

@@ -15,7 +15,7 @@ from ndcg_spark.core import labels
 from ndcg_spark.errors import escape_unprintable, option
 from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE, EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, N_LOST
+from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS, N_LOST
 from ndcg_spark.evaluation.tasks.scoring import list_uncounted_statuses
 from ndcg_spark.jobs.printing import MAX_SEGMENTS, make_cell
 from ndcg_spark.metrics.judged import Judged
@@ -109,7 +109,7 @@ def format_notes(
 ) -> list[str]:
     """Format lines below means on missing and left out queries, and on runs with different queries."""
     overall = select_overall_rows(summary)
-    totals = {column: sum(int(row[column] or 0) for row in overall) for column in COUNTS}
+    totals = {column: sum(int(row[column] or 0) for row in overall) for column in GROUP_COUNTS}
     lines = []
     if totals["n_missing"] or totals["n_unjudged"] or totals["n_no_relevant"]:
         queries = {"in_mean": totals["n_queries"], **{column: totals[f"n_{column}"] for column in _STATUSES}}
@@ -132,7 +132,9 @@ def compare_query_counts(
     """Report runs of a table with different numbers of queries: a run is not penalized for missing queries."""
     if has_judgments_table or settings.columns.run is None:
         return []
-    outside = [f"n_{column}" for column in list_uncounted_statuses(settings.convention) if f"n_{column}" in COUNTS]
+    outside = [
+        f"n_{column}" for column in list_uncounted_statuses(settings.convention) if f"n_{column}" in GROUP_COUNTS
+    ]
     n_queries = {row["run"]: row["n_queries"] + sum(row[column] for column in outside) for row in overall}
     n_queries.pop(None, None)  # rejected rows without a run
     if len(n_queries) < 2:

@@ -19,7 +19,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError, get_mess
 from ndcg_spark.evaluation.local import LocalRanking, select_per_query_rows
 from ndcg_spark.evaluation.matching import TopItems, read_top_items
 from ndcg_spark.evaluation.settings import EvaluationSettings, parse_metrics
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
+from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS
 from ndcg_spark.metrics import Metric, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
 
@@ -261,7 +261,7 @@ def _format_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "ci_low": low,
         "ci_high": high,
         "n": row["n_queries"],
-        FOOTER: {column: row[column] for column in ("segment_by", "run", "metric", "k", *COUNTS)}
+        FOOTER: {column: row[column] for column in ("segment_by", "run", "metric", "k", *GROUP_COUNTS)}
         if row["segment_by"] == ""
         else None,
     }

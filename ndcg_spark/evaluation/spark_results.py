@@ -23,7 +23,7 @@ from ndcg_spark.evaluation.frames.summary import format_means, select_per_query_
 from ndcg_spark.evaluation.matching import TopItems, read_top_items
 from ndcg_spark.evaluation.results import Results
 from ndcg_spark.evaluation.settings import EvaluationSettings
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS
+from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS
 from ndcg_spark.evaluation.tasks.valid_rows import RowCheck
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Evaluation(Results):
         return draw(metric_at.label, groups, counts, step)
 
     def _build_display(self) -> DataFrame:
-        return self._means("segment_by", "run", "metric", "k", *COUNTS)
+        return self._means("segment_by", "run", "metric", "k", *GROUP_COUNTS)
 
     def _format_footer(self, beside: list[dict[str, Any]]) -> list[str]:
         """Format lines on left out and different queries; raise if judgments match nothing."""

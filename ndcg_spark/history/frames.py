@@ -27,7 +27,7 @@ from ndcg_spark.core.workers import in_workers, raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
+from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS, compute_means
 from ndcg_spark.evaluation.tasks.stored import CONFIG_HASH, CONVENTION
 from ndcg_spark.history import tasks
 from ndcg_spark.history.settings import (
@@ -402,7 +402,9 @@ def roll_up_table(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     if independence == "day":
         quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, MAX_PERIOD_DAYS + 1)]
     nights = select_nights(
-        select_series_rows(summary.add_missing_counts(metrics)), [*tasks.SERIES, ASKED, *COUNTS, "state"], settings
+        select_series_rows(summary.add_missing_counts(metrics)),
+        [*tasks.SERIES, ASKED, *GROUP_COUNTS, "state"],
+        settings,
     )
     rows = nights.withColumn(PERIODS_OF_NIGHT, F.explode(PERIODS_OF_NIGHT)).select(
         *exact_cols(nights.columns), f"{PERIODS_OF_NIGHT}.*"
@@ -422,9 +424,9 @@ def roll_up_table(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *message, kind="bigint")
     columns = [*exact_cols(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
     columns += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
-    rows = merged.select(*columns, *exact_cols([ASKED, *COUNTS, "states", RULES]))
+    rows = merged.select(*columns, *exact_cols([ASKED, *GROUP_COUNTS, "states", RULES]))
     task = settings.confidence, quantiles, settings.across_rules
-    return in_workers(rows, finish_means, *task, schema=_format_ddl(ROLL_UP_COLUMNS))
+    return in_workers(rows, compute_means, *task, schema=_format_ddl(ROLL_UP_COLUMNS))
 
 
 def list_roll_up_columns(table: DataFrame) -> dict[str, str]:

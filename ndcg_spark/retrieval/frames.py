@@ -21,7 +21,7 @@ from ndcg_spark.core.flag import create_settings
 from ndcg_spark.core.workers import EXCHANGE, arrow_schema, in_workers
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.settings import MAX_K, EvaluationSettings, check_k
-from ndcg_spark.evaluation.tasks.partial_ranking import COUNTS
+from ndcg_spark.evaluation.tasks.partial_ranking import QUERY_COUNTS
 from ndcg_spark.evaluation.tasks.query_rows import WEIGHT
 from ndcg_spark.retrieval.settings import Metric, RetrievalSettings, ZeroVector
 from ndcg_spark.retrieval.tasks.merging import judge_pairs, merge_cells
@@ -64,7 +64,7 @@ def rank_corpus(
     numbers, counts = T.ArrayType(T.DoubleType()), T.ArrayType(T.LongType())
     schema = T.StructType().add("run", T.StringType())
     schema.add(settings.query, queries.schema[settings.query].dataType)
-    for column in COUNTS:
+    for column in QUERY_COUNTS:
         schema.add(column, T.LongType())
     if evaluation.levels:
         schema.add("n_at_least", counts)

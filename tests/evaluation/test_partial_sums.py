@@ -19,7 +19,7 @@ from ndcg_spark.core.exact import MOMENTS
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import (
-    COUNTS,
+    GROUP_COUNTS,
     GROUP_KEYS,
     PARTIAL_SCHEMA,
     SummingTask,
@@ -243,7 +243,7 @@ def test_a_segment_column_may_have_any_name_that_is_not_reserved(name):
     assert counted_by_segment(name, [7, 8, 7]) == {"7": 2, "8": 1}
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", GROUP_COUNTS)
 def test_a_segment_column_named_as_a_count_is_refused_or_right(name):
     try:
         EvaluationSettings(segment_sets=((name,),))

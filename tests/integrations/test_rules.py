@@ -31,7 +31,7 @@ from ndcg_spark.diagnosis.tasks import split_changes
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemColumns
 from ndcg_spark.evaluation.rules import combine_rules, format_rules_notes, read_rules
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, finish_means
+from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS, compute_means
 from ndcg_spark.history.settings import FlagSettings, RollUpSettings
 from ndcg_spark.history.tasks import flag_nights, roll_up_nights
 from ndcg_spark.metrics import parse_metric
@@ -120,8 +120,8 @@ def rules_in(found: Iterator[pa.RecordBatch]) -> set[str | None]:
 
 
 def add_means(one: str | None, other: str | None, across: bool) -> set[str | None]:
-    row = {**KEYS, **dict.fromkeys(COUNTS, 0), "states": [STATE, STATE], "rules": [one or "", other or ""]}
-    return rules_in(finish_means(batch([row]), 0.95, None, across))
+    row = {**KEYS, **dict.fromkeys(GROUP_COUNTS, 0), "states": [STATE, STATE], "rules": [one or "", other or ""]}
+    return rules_in(compute_means(batch([row]), 0.95, None, across))
 
 
 def divide_shift(one: str | None, other: str | None, across: bool) -> set[str | None]:

@@ -15,7 +15,7 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
-from ndcg_spark.evaluation.tasks.partial_sums import COUNTS, GROUP_KEYS, PARTIAL_SCHEMA, finish_means
+from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS, GROUP_KEYS, PARTIAL_SCHEMA, compute_means
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import GAINS
@@ -207,13 +207,13 @@ def summary_rows(rows: Iterable[dict[str, Any]], confidence: float = 0.95) -> di
         groups.setdefault(tuple(row[key] for key in GROUP_KEYS), []).append(row)
     columns: dict[str, list[Any]] = {key: [group[at] for group in groups] for at, key in enumerate(GROUP_KEYS)}
     columns[ASKED] = [its_rows[0][ASKED] for its_rows in groups.values()]
-    for name in COUNTS:
+    for name in GROUP_COUNTS:
         columns[name] = [sum(row[name] for row in its_rows) for its_rows in groups.values()]
     columns["states"] = [[row["state"] for row in its_rows] for its_rows in groups.values()]
     types = {"states": pa.list_(pa.list_(pa.int64())), "k": pa.int32(), "segment": pa.string(), ASKED: pa.string()}
     arrays = [pa.array(values, types.get(name)) for name, values in columns.items()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    results = [row for mean in finish_means(iter(pieces(batch, 7)), confidence) for row in mean.to_pylist()]
+    results = [row for mean in compute_means(iter(pieces(batch, 7)), confidence) for row in mean.to_pylist()]
     return dict(zip(groups, results, strict=True))
 
 

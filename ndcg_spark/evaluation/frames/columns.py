@@ -26,7 +26,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, find_bad_rows
 
 TOPICS_COLUMN = "topics"
 """Topics of an item, next to the canonical columns if a metric reads them. Workers pass the column through."""
-_LISTS = "lists"
+_RUN_STRUCTS = "lists"
 
 
 def select_canonical_columns(frame: DataFrame, plan: TablePlan, more: Mapping[str, Column] = {}) -> DataFrame:
@@ -46,14 +46,16 @@ def select_canonical_columns(frame: DataFrame, plan: TablePlan, more: Mapping[st
             )
             for run, reads in plan.runs.items()
         ]
-        selected.append(F.array(*structs).alias(_LISTS))
+        selected.append(F.array(*structs).alias(_RUN_STRUCTS))
     selected += [_build_reason(frame, plan, sources).alias(name) for name, sources in plan.bad_rows.items()]
     if plan.keeps_original:
         selected.append(_build_original(frame).alias("row"))
     rows = frame.select(*selected)
     if not plan.runs:
         return rows
-    return rows.select(*exact_cols([column for column in rows.columns if column != _LISTS]), F.inline(_LISTS))
+    return rows.select(
+        *exact_cols([column for column in rows.columns if column != _RUN_STRUCTS]), F.inline(_RUN_STRUCTS)
+    )
 
 
 def read_column(frame: DataFrame, read: ColumnRead) -> Column:

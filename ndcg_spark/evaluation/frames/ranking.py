@@ -38,7 +38,7 @@ from ndcg_spark.evaluation.frames.source import (
 from ndcg_spark.evaluation.frames.summary import (
     PARTIAL_SCHEMA,
     Strategy,
-    finish_summary,
+    merge_partial_sums,
     score_queries,
     summarize,
     summarize_rankings,
@@ -59,9 +59,9 @@ from ndcg_spark.evaluation.tasks.complete_queries import send_complete, send_fil
 from ndcg_spark.evaluation.tasks.exchange import (
     merge_and_add_up,
     merge_rankings,
+    send_empty_lists,
     send_judgments,
     send_rows,
-    send_runs,
 )
 from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
@@ -413,7 +413,7 @@ class Engine(Strategy):
         ]  # means do not use it
         tasks = build_scoring_task(columns, self.settings), build_summing_task(self.settings)
         partial = in_workers(self._exchange(task, *tasks), merge_and_add_up, task, *tasks, schema=PARTIAL_SCHEMA)
-        return finish_summary(partial, self.settings, n_tasks=self.n_tasks)
+        return merge_partial_sums(partial, self.settings, n_tasks=self.n_tasks)
 
     @property
     def cost(self) -> str:
@@ -447,7 +447,7 @@ class Engine(Strategy):
                 in_workers(self.judgments, send_judgments, task, schema=EXCHANGE, keep_refusals=True)
             )
         if self.runs is not None:
-            sent = sent.unionAll(in_workers(self.runs, send_runs, task, schema=EXCHANGE, keep_refusals=True))
+            sent = sent.unionAll(in_workers(self.runs, send_empty_lists, task, schema=EXCHANGE, keep_refusals=True))
         if isinstance(self.source, SparkSource):
             # Adaptive execution combines small partitions, but not after a repartition to a given number or by id:
             # 200 tasks for six rows take 6.5 s, one task takes 0.7 s. `n_tasks` is set if adaptive execution is off.

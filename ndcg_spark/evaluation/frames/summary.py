@@ -202,7 +202,7 @@ def _sum_metrics(
 ) -> DataFrame:
     rows = rows.drop(RULES)  # a constant that need not be sent to workers with every row
     if not settings.catalogue_metrics:
-        return finish_summary(in_workers(rows, add_up, *task, schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
+        return merge_partial_sums(in_workers(rows, add_up, *task, schema=PARTIAL_SCHEMA), settings, n_tasks=n_tasks)
     if items is None:
         raise InvalidParameterError(
             f"metric {settings.metric_with(CATALOGUE)!r} needs the item table ({option('items')})."
@@ -210,17 +210,17 @@ def _sum_metrics(
     kind = get_item_type(rows)
     partial = in_workers(rows, add_up, *task, schema=_add_item_fields(kind))
     catalogue = count_catalogue(items, settings, kind)
-    return _finish_with_catalogue(partial, catalogue, settings)
+    return _merge_with_catalogue(partial, catalogue, settings)
 
 
 def merge_on_spark(summaries: DataFrame, confidence: float, *, across_rules: bool) -> DataFrame:
     """Merge summaries; see `merge_summaries`. Lazy; one small shuffle."""
     rules = read_rules(summaries).alias(RULES)
-    partial = add_missing_counts(summaries).select(*sums.GROUP_KEYS, ASKED, *sums.COUNTS, "state", rules)
+    partial = add_missing_counts(summaries).select(*sums.GROUP_KEYS, ASKED, *sums.GROUP_COUNTS, "state", rules)
     states = [F.collect_list("state").alias("states"), F.collect_set(RULES).alias(RULES)]
     merged = partial.groupBy(*sums.GROUP_KEYS).agg(*sum_counts(), *states)
     merged = in_tasks(merged, task_limit(summaries))
-    return in_workers(merged, sums.finish_means, confidence, None, across_rules, schema=SUMMARY_SCHEMA)
+    return in_workers(merged, sums.compute_means, confidence, None, across_rules, schema=SUMMARY_SCHEMA)
 
 
 def read_rules(table: DataFrame) -> Column:
@@ -235,23 +235,23 @@ def _build_summing_task(settings: EvaluationSettings, rows: DataFrame) -> sums.S
     return sums.build_summing_task(settings, rows.columns, listed)
 
 
-def finish_summary(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
+def merge_partial_sums(partial: DataFrame, settings: EvaluationSettings, *, n_tasks: int | None = None) -> DataFrame:
     """Merge partial summaries (keys, counts, `state`; any number of rows per group) to means. Lazy."""
     aggregates = [F.collect_list("state").alias("states")]
     if REFUSAL in partial.columns:
         aggregates.append(F.min(REFUSAL).alias(REFUSAL))
     merged = partial.groupBy(*sums.GROUP_KEYS).agg(*sum_counts(), *aggregates)
-    return _finish_means(in_tasks(merged, n_tasks), settings, sums.finish_means, settings.confidence)
+    return _compute_means(in_tasks(merged, n_tasks), settings, sums.compute_means, settings.confidence)
 
 
-def _finish_means(merged: DataFrame, settings: EvaluationSettings, finish: WorkerFunction, *task: Any) -> DataFrame:
-    means = in_workers(merged, finish, *task, schema=T.StructType(SUMMARY_SCHEMA.fields[:-1]))
+def _compute_means(merged: DataFrame, settings: EvaluationSettings, compute: WorkerFunction, *task: Any) -> DataFrame:
+    means = in_workers(merged, compute, *task, schema=T.StructType(SUMMARY_SCHEMA.fields[:-1]))
     return means.withColumn(RULES, F.lit(settings.rules_of_means).cast("string"))
 
 
 def add_missing_counts(summaries: DataFrame) -> DataFrame:
     """Add the optional columns that a summary lacks, as nulls. Raise if the table is not a summary. Lazy."""
-    for column in (*sums.GROUP_KEYS, *sums.COUNTS, "state"):
+    for column in (*sums.GROUP_KEYS, *sums.GROUP_COUNTS, "state"):
         if column not in sums.OPTIONAL_COUNTS:
             require_column(summaries, column, "column of a metric table", "metric table")
     types = {ASKED: "string"} | dict.fromkeys(sums.OPTIONAL_COUNTS, "bigint")
@@ -261,7 +261,7 @@ def add_missing_counts(summaries: DataFrame) -> DataFrame:
 
 def sum_counts() -> list[Column]:
     """Return aggregates of a group: sums of counts, null if an optional count is null in some row, and `asked`."""
-    sums_by_column = {ASKED: F.min(ASKED)} | {count: F.sum(count) for count in sums.COUNTS}
+    sums_by_column = {ASKED: F.min(ASKED)} | {count: F.sum(count) for count in sums.GROUP_COUNTS}
     for count in sums.OPTIONAL_COUNTS:
         sums_by_column[count] = F.when(F.count(count) == F.count(F.lit(1)), sums_by_column[count])
     return [column.alias(name) for name, column in sums_by_column.items()]
@@ -274,7 +274,7 @@ def _add_item_fields(item: T.DataType) -> T.StructType:
     )
 
 
-def _finish_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def _merge_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings: EvaluationSettings) -> DataFrame:
     """Merge partial sums and item counts (see `_add_item_fields`) into a summary. Lazy.
 
     `catalogue` has the columns `item` and `copies`.
@@ -298,7 +298,7 @@ def _finish_with_catalogue(partial: DataFrame, catalogue: DataFrame, settings: E
     twice = F.max(F.when(F.col("copies") > 1, F.col(sums.ITEM).cast("string"))).alias("twice")
     size = catalogue.agg(F.count(F.lit(1)).alias("n_items"), twice)
     task = settings.confidence, settings.catalogue_metrics, str(settings.columns.item)
-    return _finish_means(merged.crossJoin(F.broadcast(size)), settings, sums.finish_catalogue, *task)
+    return _compute_means(merged.crossJoin(F.broadcast(size)), settings, sums.compute_with_catalogue, *task)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,14 @@ from ndcg_spark.core.session import in_tasks
 from ndcg_spark.evaluation.frames.summary import Strategy
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import query_rows as col
-from ndcg_spark.evaluation.tasks.partial_ranking import LOST, N_REJECTED, TWO_ON_ONE_RANK, advise_on_repeats
+from ndcg_spark.evaluation.tasks.partial_ranking import (
+    HIGH,
+    LOW,
+    N_REJECTED,
+    REJECTED_LOW,
+    TWO_ON_ONE_RANK,
+    advise_on_repeats,
+)
 from ndcg_spark.evaluation.tasks.query_rows import canonical_names
 
 IN_RUN = "in_run"
@@ -56,7 +63,7 @@ class Windows(Strategy):
         if self.judgments is not None and col.RUN in keys:
             queries = self._fill_segments(queries)
         condition = "n_rows > 0 OR n_judged > 0" + (" OR n_rejected > 0" if N_REJECTED in queries.columns else "")
-        return self._finish(queries.where(condition), keys)
+        return self._check_and_rename(queries.where(condition), keys)
 
     def _build_long_table(self) -> DataFrame:
         """Return one table of retrieved and judged items. A judged item that is not retrieved has no score."""
@@ -93,38 +100,38 @@ class Windows(Strategy):
         names = canonical_names(self.settings)
         by_query = Window.partitionBy(*exact_cols([*names.query]))
         query = format_query_key([*names.query], names.query)
-        for segment in (
-            segment for segment in _list_carried(queries, self.settings, "low:") if segment != col.WEIGHT
-        ):
+        for segment in (segment for segment in _list_carried(queries, self.settings, LOW) if segment != col.WEIGHT):
             low, high = (
-                F.min(exact_col(f"low:{segment}")).over(by_query),
-                F.max(exact_col(f"high:{segment}")).over(by_query),
+                F.min(exact_col(f"{LOW}{segment}")).over(by_query),
+                F.max(exact_col(f"{HIGH}{segment}")).over(by_query),
             )
             queries = queries.withColumns({"lowest": low, "highest": high})
             low, high = F.col("lowest"), F.col("highest")
             problem = f"column {names.segments[segment]!r} has more than one value in query "
             message = (problem, query, ": ", low.cast("string"), " and ", high.cast("string"))
             kind = queries.schema["lowest"].dataType.simpleString()
-            for column, default in ((f"low:{segment}", low), (f"high:{segment}", high)):
+            for column, default in ((f"{LOW}{segment}", low), (f"{HIGH}{segment}", high)):
                 value = F.coalesce(exact_col(column), default)
                 checked = raise_if(value, low != high, *message, "; it must be the same in all runs.", kind=kind)
                 queries = queries.withColumn(column, checked)
             queries = queries.drop("lowest", "highest")
         return in_tasks(queries, self.n_tasks)
 
-    def _finish(self, queries: DataFrame, keys: list[str]) -> DataFrame:
+    def _check_and_rename(self, queries: DataFrame, keys: list[str]) -> DataFrame:
         """Refuse invalid queries, and use the user's column names."""
         names = canonical_names(self.settings)
         labels = {**names.query, **names.carried}
         query = format_query_key(keys, labels)
-        for carried in _list_carried(queries, self.settings, "low:"):
-            low, high = exact_col(f"low:{carried}"), exact_col(f"high:{carried}")
-            kind = queries.schema[f"low:{carried}"].dataType.simpleString()
+        for carried in _list_carried(queries, self.settings, LOW):
+            low, high = exact_col(f"{LOW}{carried}"), exact_col(f"{HIGH}{carried}")
+            kind = queries.schema[f"{LOW}{carried}"].dataType.simpleString()
             shown = self.settings.columns.weight if carried == "weight" else labels[carried]
             message = (f"column {shown!r} has more than one value in query ", query, ".")
             queries = queries.withColumn(carried, raise_if(low, low != high, *message, kind=kind))
-            if f"{LOST}:{carried}" in queries.columns:
-                lost = F.when((F.col("n_rows") == 0) & (F.col("n_judged") == 0), exact_col(f"{LOST}:{carried}"))
+            if f"{REJECTED_LOW}{carried}" in queries.columns:
+                lost = F.when(
+                    (F.col("n_rows") == 0) & (F.col("n_judged") == 0), exact_col(f"{REJECTED_LOW}{carried}")
+                )
                 queries = queries.withColumn(carried, F.coalesce(lost, exact_col(carried)))
         ideal_kind = "ideal list" if self.judgments is None else "judgments"
         for items, values, list_kind in (("checked", "ranked", "ranking"), ("checked_ideal", "ideal", ideal_kind)):
@@ -264,10 +271,10 @@ def _build_ranges(rows: DataFrame, settings: EvaluationSettings) -> dict[str, Co
     for carried in _list_carried(rows, settings):
         columns = exact_cols([column for column in (carried, JUDGED_BESIDE + carried) if column in rows.columns])
         if col.BAD_ROW in rows.columns and carried != col.WEIGHT:
-            ranges[f"{LOST}:{carried}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), exact_col(carried)))
+            ranges[f"{REJECTED_LOW}{carried}"] = F.min(F.when(F.col(col.BAD_ROW).isNotNull(), exact_col(carried)))
             columns[0] = F.when(F.col(col.BAD_ROW).isNull(), exact_col(carried))
-        ranges[f"low:{carried}"] = F.array_min(F.array(*map(F.min, columns)))
-        ranges[f"high:{carried}"] = F.array_max(F.array(*map(F.max, columns)))
+        ranges[f"{LOW}{carried}"] = F.array_min(F.array(*map(F.min, columns)))
+        ranges[f"{HIGH}{carried}"] = F.array_max(F.array(*map(F.max, columns)))
     return ranges
 
 

@@ -19,8 +19,8 @@ from ndcg_spark.evaluation.tasks.exchange import SUMS, SendBuffer, check_chunk, 
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     N_REJECTED,
     PartialRankings,
+    build_rankings,
     concat_partials,
-    finish_rankings,
     merge_by_query,
 )
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, score_and_add_up
@@ -120,15 +120,15 @@ class _PartSender:
                 n_waiting += end - first
             # The fixed cost of a batch in the kernels equals that of some hundred queries.
             if n_waiting >= self._task.queries_at_once:
-                yield from self._finish(waiting)
+                yield from self._build_rankings(waiting)
                 waiting, n_waiting = [], 0
         if waiting:
-            yield from self._finish(waiting)
+            yield from self._build_rankings(waiting)
 
-    def _finish(self, waiting: list[PartialRankings]) -> Iterator[pa.RecordBatch]:
+    def _build_rankings(self, waiting: list[PartialRankings]) -> Iterator[pa.RecordBatch]:
         partials = concat_partials(waiting)
-        for complete in merge_by_query([partials], self._task) if N_REJECTED in partials.head else [partials]:
-            yield from finish_rankings(complete, self._task)
+        for complete in merge_by_query([partials], self._task) if N_REJECTED in partials.queries else [partials]:
+            yield from build_rankings(complete, self._task)
 
     def _group_by_query(self) -> Iterator[tuple[pa.RecordBatch, IntArray]]:
         """Yield checked rows of the part with the offsets of their queries. No query is split between batches."""

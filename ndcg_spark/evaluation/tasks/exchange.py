@@ -30,7 +30,7 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.ragged import IntArray, rows_of_queries, to_lengths, to_offsets
 from ndcg_spark.evaluation.tasks import partial_ranking
 from ndcg_spark.evaluation.tasks.judging import attach_judgments, drop_empty_lists
-from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings, finish_rankings
+from ndcg_spark.evaluation.tasks.partial_ranking import PartialRankings, build_rankings
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, score_and_add_up
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
@@ -57,7 +57,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import (
 ROWS, PARTIALS, JUDGMENTS, RUNS, SUMS, WITHOUT_QUERY = range(6)
 
 
-def send_runs(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+def send_empty_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
     """Send names of runs to all partitions, and the segments of queries whose list is empty."""
     buffer, runs = SendBuffer(task), set[str]()
     for rows in combine_batches(batches, task):
@@ -74,13 +74,13 @@ def send_runs(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[
 def _describe_empty_lists(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Return partial rankings without entries that hold the segments of queries with empty lists."""
     rows, offsets = group_rows(rows, task.names, completely=True)
-    nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+    empty_batch = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
     starts = pa.array(offsets[:-1])
     partials = partial_ranking.build_empty_partials(
-        {key: rows.column(key).take(starts) for key in list_keys(rows, task.names)}, nothing, task
+        {key: rows.column(key).take(starts) for key in list_keys(rows, task.names)}, empty_batch, task
     )
     for segment in (segment for segment in task.names.segments if segment in rows.schema.names):
-        partials.head |= partial_ranking.find_column_range(rows.column(segment), segment, offsets)
+        partials.queries |= partial_ranking.find_column_range(rows.column(segment), segment, offsets)
     return partials
 
 
@@ -240,8 +240,8 @@ class SendBuffer:
     def _pack(self, batch: pa.RecordBatch, kind: int) -> Iterator[pa.RecordBatch]:
         names = self.task.names
         offsets = find_stretches(batch, list_keys(batch, names))
-        heads = batch.select(list(list_keys(batch, names))).take(pa.array(offsets[:-1]))
-        hashes, stretches = sort_by_hash(hash_rows(heads, names))
+        keys = batch.select(list(list_keys(batch, names))).take(pa.array(offsets[:-1]))
+        hashes, stretches = sort_by_hash(hash_rows(keys, names))
         ids, first = np.unique(assign_partitions(hashes, self.task.n_partitions), return_index=True)
         bounds = np.append(to_offsets(to_lengths(offsets)[stretches])[first], batch.num_rows)
         batch = take_rows(batch, rows_of_queries(stretches, offsets))
@@ -250,19 +250,19 @@ class SendBuffer:
 
 
 def write_partials(partials: list[PartialRankings]) -> pa.RecordBatch:
-    """Write partial rankings as one batch: the columns of `head`, and a list column for each column of entries."""
+    """Write partial rankings as one batch: the columns of `queries`, and a list column for each column of entries."""
     combined = partial_ranking.concat_partials(partials)
-    columns = dict(combined.head)
+    columns = dict(combined.queries)
     for prefix, entries in (("ranked", combined.ranked), ("ideal", combined.ideal)):
         columns |= {} if entries is None else entries_to_columns(entries, prefix)
     return pa.RecordBatch.from_pydict(columns)
 
 
 def read_partials(batch: pa.RecordBatch) -> PartialRankings:
-    head = {
+    queries = {
         column: batch.column(column) for column in batch.schema.names if not column.startswith(("ranked.", "ideal."))
     }
-    return PartialRankings(head, entries_from_columns(batch, "ranked"), entries_from_columns(batch, "ideal"))
+    return PartialRankings(queries, entries_from_columns(batch, "ranked"), entries_from_columns(batch, "ideal"))
 
 
 def merge_and_add_up(
@@ -292,9 +292,9 @@ def merge_rankings(
             else:
                 arrived.add(number, kind, unpacked, packed.size)
     for complete in arrived.merge_complete():
-        yield from finish_rankings(complete, task)
+        yield from build_rankings(complete, task)
     for counts in arrived.count_without_query():
-        yield from finish_rankings(counts, task)
+        yield from build_rankings(counts, task)
 
 
 @dataclass(slots=True)
@@ -368,22 +368,22 @@ class _TaskInput:
         for number in sorted(self._by_id):
             block.add(self._by_id.pop(number))
             if block.n_bytes >= self._task.block_bytes:
-                yield from self._finish(block)
+                yield from self._merge_block(block)
                 block = _PartitionInput()
-        yield from self._finish(block)
+        yield from self._merge_block(block)
 
     def count_without_query(self) -> list[PartialRankings]:
         """Return counts of rejected rows without a query: one ranking per run, whose query is null."""
         if not self._n_without_query:
             return []
         task, runs = self._task, pa.array(list(self._n_without_query), pa.string())
-        nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+        empty_batch = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
         keys = {key: pa.nulls(len(runs), task.rows.field(key).type) for key in task.names.query}
-        partials = partial_ranking.build_empty_partials({RUN: runs} | keys, nothing, task)
-        partials.head[partial_ranking.N_REJECTED] = pa.array(list(self._n_without_query.values()), pa.int64())
+        partials = partial_ranking.build_empty_partials({RUN: runs} | keys, empty_batch, task)
+        partials.queries[partial_ranking.N_REJECTED] = pa.array(list(self._n_without_query.values()), pa.int64())
         return self._attach_judgments([partials], [])
 
-    def _finish(self, block: _PartitionInput) -> list[PartialRankings]:
+    def _merge_block(self, block: _PartitionInput) -> list[PartialRankings]:
         return self._attach_judgments(block.merge(self._task), block.batches[JUDGMENTS])
 
     def _attach_judgments(
@@ -391,6 +391,6 @@ class _TaskInput:
     ) -> list[PartialRankings]:
         if self._task.judgments is None:
             return partials
-        nothing = pa.RecordBatch.from_pylist([], schema=self._task.judgments)
-        complete = attach_judgments(partials, concat_batches(judgments or [nothing]), self._runs, self._task)
+        empty_batch = pa.RecordBatch.from_pylist([], schema=self._task.judgments)
+        complete = attach_judgments(partials, concat_batches(judgments or [empty_batch]), self._runs, self._task)
         return [drop_empty_lists(partial) for partial in complete]

@@ -151,7 +151,7 @@ def _index_topics(
     owner, codes = owner[has_value], int_values(values.filter(pa.array(has_value)).dictionary_encode().indices)
 
     @cache
-    def select_relevant(level: float) -> tuple[TopicItems, IntArray]:
+    def index_relevant_topics(level: float) -> tuple[TopicItems, IntArray]:
         inside = relevance[owner] >= level
         pair_item, pair_code = owner[inside], codes[inside]
         relevant, item = np.unique(keys[len(items) :][pair_item], return_inverse=True)
@@ -166,4 +166,4 @@ def _index_topics(
         )
         return TopicItems(ragged.to_offsets(per_query), ragged.to_offsets(counts), pairs % n_topics), listed
 
-    return select_relevant
+    return index_relevant_topics

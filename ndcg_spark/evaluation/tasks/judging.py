@@ -14,12 +14,14 @@ from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.tasks.partial_ranking import (
     AT_LEAST,
+    HIGH,
+    LOW,
     N_REJECTED,
     TWICE,
     PartialRankings,
     advise_on_repeats,
     concat_partials,
-    describe,
+    describe_stretches,
     find_differences,
     keep_best_entries,
     keep_first_entries,
@@ -54,13 +56,13 @@ def attach_judgments(
     for partial in complete:
         query = _match_keys(_select_query_keys(partial, task), index.keys, task)
         judged.append(_judge_rankings(partial, query, index, task))
-        run_names = partial.head[RUN].to_pylist() if RUN in partial.head else [""] * len(query)
+        run_names = partial.queries[RUN].to_pylist() if RUN in partial.queries else [""] * len(query)
         ranked_queries.append((np.array(run_names, dtype=object), query))
     all_runs = sorted(runs)
     if not task.names.has_runs:
         all_runs = list(task.settings.columns.score) if len(task.names.scores) > 1 else [""]
     for run in all_runs:
-        missing = int_values(index.head["n_judged"]) > 0
+        missing = int_values(index.queries["n_judged"]) > 0
         for run_array, query in ranked_queries:
             ranked = query[run_array == run]
             missing[ranked[ranked >= 0]] = False
@@ -71,8 +73,8 @@ def attach_judgments(
 
 def drop_empty_lists(partial: PartialRankings) -> PartialRankings:
     """Drop queries that have neither rows nor judgments, only the segments of an empty list."""
-    head = partial.head
-    counts = (head[count] for count in ("n_rows", "n_judged", N_REJECTED) if count in head)
+    queries = partial.queries
+    counts = (queries[count] for count in ("n_rows", "n_judged", N_REJECTED) if count in queries)
     is_filled = np.logical_or.reduce([int_values(count) > 0 for count in counts])
     return partial if is_filled.all() else take_partials(partial, np.flatnonzero(is_filled))
 
@@ -84,35 +86,42 @@ def _has_several_runs(task: RankingTask) -> bool:
 def _fill_segments(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
     """Fill missing segments of a query from its other runs. Raise if two runs name different segments."""
     segments = [
-        segment for segment in task.names.segments if any(f"low:{segment}" in partial.head for partial in partials)
+        segment
+        for segment in task.names.segments
+        if any(f"{LOW}{segment}" in partial.queries for partial in partials)
     ]
-    if not segments or any(partial.head[key].null_count for partial in partials for key in task.names.query):
+    if not segments or any(partial.queries[key].null_count for partial in partials for key in task.names.query):
         return partials  # a null query stands for rejected rows without a query
-    columns = (*task.names.query, *(f"{end}:{segment}" for segment in segments for end in ("low", "high")))
-    heads = [{column: partial.head[column] for column in columns} for partial in partials]
-    queries = concat_partials(merge_by_query([PartialRankings(head, None, None) for head in heads], task))
-    keys = queries.keys(task.names)
+    columns = (*task.names.query, *(f"{end}{segment}" for segment in segments for end in (LOW, HIGH)))
+    ranges = [
+        PartialRankings({column: partial.queries[column] for column in columns}, None, None) for partial in partials
+    ]
+    merged = concat_partials(merge_by_query(ranges, task))
+    keys = merged.keys(task.names)
     for segment in segments:
-        low, high = queries.head[f"low:{segment}"], queries.head[f"high:{segment}"]
+        low, high = merged.queries[f"{LOW}{segment}"], merged.queries[f"{HIGH}{segment}"]
         refuse_two_values(keys, low, high, task.names.segments[segment], task)
     for partial in partials:
         query = _match_keys(_select_query_keys(partial, task), keys, task)
         for column in columns[len(task.names.query) :]:
-            partial.head[column] = pc.coalesce(partial.head[column], _take_query_values(queries.head[column], query))
+            values = _take_query_values(merged.queries[column], query)
+            partial.queries[column] = pc.coalesce(partial.queries[column], values)
     return partials
 
 
 class _JudgmentIndex:
-    """Judgments of a partition: head columns and ideal list of each query, and the relevance of each item."""
+    """Judgments of a partition: counts, ranges and ideal list of each query, and the relevance of each item."""
 
     def __init__(self, judgments: pa.RecordBatch, task: RankingTask) -> None:
         batch, offsets = group_rows(judgments, task.names, completely=False)
         relevance, judged = number_values(batch.column(RELEVANCE))
         rows = QueryRows(batch, offsets, relevance, None, None, relevance, judged)
         has_ideal = needs_ideal(task) and task.settings.convention.ideal != "retrieved"
-        stretches = PartialRankings(describe(rows, task), None, rank_ideal(rows, task) if has_ideal else None)
+        stretches = PartialRankings(
+            describe_stretches(rows, task), None, rank_ideal(rows, task) if has_ideal else None
+        )
         complete = concat_partials(merge_by_query([stretches], task)) if batch.num_rows else stretches
-        self.head, self.ideal = complete.head, complete.ideal
+        self.queries, self.ideal = complete.queries, complete.ideal
         self.keys = _select_query_keys(complete, task)
         self.items = batch.column(ITEM)
         values = relevance.astype(np.float64)
@@ -166,7 +175,7 @@ def _judge_rankings(
         raise ValueError("rankings without a ranked list")
     relevance, twice = _look_up_relevances(ranked, query, index)
     ranked = Entries({**ranked.columns, RELEVANCE: relevance, TWICE: twice}, ranked.offsets)
-    head = dict(partial.head)
+    queries = dict(partial.queries)
     unjudged = np.isnan(relevance)
     ideal = None if index.ideal is None else _take_query_lists(index.ideal, query)
     if task.settings.convention.ideal == "retrieved":
@@ -174,13 +183,14 @@ def _judge_rankings(
         ideal = keep_best_entries(ranked.select_columns(*listed).where(~unjudged), task)
     if task.settings.convention.unjudged == "condensed":
         removed = ragged.to_lengths(ragged.offsets_after_filter(unjudged, ranked.offsets))
-        head["n_left_out"] = pc.add(head["n_left_out"], pa.array(removed))
+        queries["n_left_out"] = pc.add(queries["n_left_out"], pa.array(removed))
         ranked = ranked.where(~unjudged)
-    for count in ("n_judged", "n_relevant", *(count for count in index.head if count.startswith(AT_LEAST))):
-        head[count] = _take_query_values(index.head[count], query).fill_null(0)
+    for count in ("n_judged", "n_relevant", *(count for count in index.queries if count.startswith(AT_LEAST))):
+        queries[count] = _take_query_values(index.queries[count], query).fill_null(0)
     for carried in task.names.carried:
-        head |= _combine_ranges(partial, index, carried, query, task)
-    return PartialRankings(head, keep_first_entries(ranked, replace(task, judgments=None)), ideal)
+        queries |= _combine_ranges(partial, index, carried, query, task)
+    cut_task = replace(task, judgments=None)  # judgments are attached, so lists can be cut now
+    return PartialRankings(queries, keep_first_entries(ranked, cut_task), ideal)
 
 
 def _take_query_values(column: pa.Array, query: IntArray) -> pa.Array:
@@ -199,36 +209,36 @@ def _combine_ranges(
     partial: PartialRankings, index: _JudgmentIndex, carried: str, query: IntArray, task: RankingTask
 ) -> dict[str, pa.Array]:
     """Combine the ranges of a carried column in both tables. Raise if both have it and differ."""
-    low, high, head = f"low:{carried}", f"high:{carried}", partial.head
-    if low not in index.head:
+    low, high, queries = f"{LOW}{carried}", f"{HIGH}{carried}", partial.queries
+    if low not in index.queries:
         return {}
-    judged_range = {end: _take_query_values(index.head[end], query) for end in (low, high)}
-    if low not in head:
+    judged_range = {end: _take_query_values(index.queries[end], query) for end in (low, high)}
+    if low not in queries:
         return judged_range
-    differs = find_differences(head[low], judged_range[low]) | find_differences(head[high], judged_range[high])
+    differs = find_differences(queries[low], judged_range[low]) | find_differences(queries[high], judged_range[high])
     if differs.any():
         shown = task.settings.columns.weight if carried == WEIGHT else task.names.segments[carried]
         key = format_key(_select_query_keys(partial, task), task.names, int(differs.argmax()))
         raise InputRefusedError(f"column {shown!r} differs between run and judgments in query {key}.")
-    return {end: pc.coalesce(judged_range[end], head[end]) for end in (low, high)}
+    return {end: pc.coalesce(judged_range[end], queries[end]) for end in (low, high)}
 
 
-def _rank_missing_queries(run: str, queries: IntArray, index: _JudgmentIndex, task: RankingTask) -> PartialRankings:
-    """Return rankings without items for the judged queries that a run lacks."""
-    indices, n = pa.array(queries), len(queries)
-    head = {RUN: pa.repeat(pa.scalar(run), n)} if _has_several_runs(task) else {}
-    head |= {name: column.take(indices) for name, column in index.head.items()}
-    head |= {count: pa.array(np.zeros(n, dtype=np.int64)) for count in ("n_rows", "n_left_out", "n_items")}
+def _rank_missing_queries(run: str, query: IntArray, index: _JudgmentIndex, task: RankingTask) -> PartialRankings:
+    """Return rankings without items for judged queries that a run lacks, given by their rows in the index."""
+    indices, n = pa.array(query), len(query)
+    queries = {RUN: pa.repeat(pa.scalar(run), n)} if _has_several_runs(task) else {}
+    queries |= {name: column.take(indices) for name, column in index.queries.items()}
+    queries |= {count: pa.array(np.zeros(n, dtype=np.int64)) for count in ("n_rows", "n_left_out", "n_items")}
     for carried in task.names.carried:
-        for end in (f"low:{carried}", f"high:{carried}"):
-            if end not in head and carried in task.rows.names:
+        for end in (f"{LOW}{carried}", f"{HIGH}{carried}"):
+            if end not in queries and carried in task.rows.names:
                 kind = pa.float64() if carried == WEIGHT else task.rows.field(carried).type
-                head[end] = pa.nulls(n, kind)
-    ideal = index.ideal.select_queries(queries) if index.ideal is not None else None
-    nothing = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
-    no_entries = rank_entries(read_query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
+                queries[end] = pa.nulls(n, kind)
+    ideal = index.ideal.select_queries(query) if index.ideal is not None else None
+    empty_batch = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
+    no_entries = rank_entries(read_query_rows(empty_batch, np.zeros(1, dtype=np.int64), task.settings), task)
     ranked = Entries({**no_entries.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
-    return PartialRankings(head, ranked, ideal)
+    return PartialRankings(queries, ranked, ideal)
 
 
 def _look_up_relevances(ranked: Entries, query: IntArray, index: _JudgmentIndex) -> tuple[FloatArray, BoolArray]:

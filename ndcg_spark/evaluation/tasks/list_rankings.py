@@ -19,9 +19,11 @@ from ndcg_spark.evaluation.tasks import query_rows as col
 from ndcg_spark.evaluation.tasks.exchange import rank_stretches
 from ndcg_spark.evaluation.tasks.judging import attach_judgments
 from ndcg_spark.evaluation.tasks.partial_ranking import (
-    LISTS,
+    HIGH,
+    LIST_KINDS,
+    LOW,
     PartialRankings,
-    finish_rankings,
+    build_rankings,
     refuse_first,
     refuse_repeats,
 )
@@ -33,9 +35,9 @@ def rank_arrays(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterato
     check = RowCheck(task.settings)
     for batch in batches:
         valid, rejected = split_rejected(mark_rejected(cast_large_types(batch), check))
-        yield from finish_rankings(_read_lists(valid, task), task)
+        yield from build_rankings(_read_lists(valid, task), task)
         if rejected is not None:
-            yield from finish_rankings(
+            yield from build_rankings(
                 count_rejected_lists(rejected, task, lambda rows: _read_lists(rows, task)), task
             )
 
@@ -52,8 +54,8 @@ def count_rejected_lists(
         elif name != col.RUN and name not in task.names.segments:
             columns[name] = pa.nulls(len(column), column.type)
     rankings = complete(pa.RecordBatch.from_pydict(columns))
-    ones, zeros = rankings.head["n_rows"], rankings.head["n_left_out"]
-    rankings.head[partial_ranking.N_REJECTED], rankings.head["n_rows"] = ones, zeros
+    ones, zeros = rankings.queries["n_rows"], rankings.queries["n_left_out"]
+    rankings.queries[partial_ranking.N_REJECTED], rankings.queries["n_rows"] = ones, zeros
     return rankings
 
 
@@ -79,21 +81,21 @@ def _read_lists(batch: pa.RecordBatch, task: RankingTask) -> PartialRankings:
             ragged.offsets_after_filter(judged.numbers(col.RELEVANCE) > 0, judged.offsets)
         ),
     }
-    head = dict(zip(keys.schema.names, keys.columns, strict=True))
-    head |= {count: pa.array(values) for count, values in counts.items()}
+    queries = dict(zip(keys.schema.names, keys.columns, strict=True))
+    queries |= {count: pa.array(values) for count, values in counts.items()}
     for index, level in enumerate(task.settings.levels):
         reaching = ragged.to_lengths(
             ragged.offsets_after_filter(judged.numbers(col.RELEVANCE) >= level, judged.offsets)
         )
-        head[f"{partial_ranking.AT_LEAST}{index}"] = pa.array(reaching)
+        queries[f"{partial_ranking.AT_LEAST}{index}"] = pa.array(reaching)
     for carried in task.names.carried:
         if carried in names:
-            head |= {f"low:{carried}": batch.column(carried), f"high:{carried}": batch.column(carried)}
+            queries |= {f"{end}{carried}": batch.column(carried) for end in (LOW, HIGH)}
     ranked = own if convention.unjudged == "condensed" else retrieved
     ideal = (own if convention.ideal == "retrieved" else judged).select_columns(col.RELEVANCE)
     if convention.ideal != "unsorted":
         ideal = partial_ranking.keep_best_entries(ideal, task)
-    return PartialRankings(head, ranked, ideal if partial_ranking.needs_ideal(task) else None)
+    return PartialRankings(queries, ranked, ideal if partial_ranking.needs_ideal(task) else None)
 
 
 def _read_entries(batch: pa.RecordBatch, lists: str, items: str, keys: pa.RecordBatch, task: RankingTask) -> Entries:
@@ -146,9 +148,9 @@ def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator
     for batch in batches:
         valid, rejected = split_rejected(mark_rejected(cast_large_types(batch), check))
         for chunk in _split_batch(valid, task.chunk_rows):
-            yield from finish_rankings(ranker.rank(chunk), task)
+            yield from build_rankings(ranker.rank(chunk), task)
         if rejected is not None:
-            yield from finish_rankings(count_rejected_lists(rejected, task, ranker.rank), task)
+            yield from build_rankings(count_rejected_lists(rejected, task, ranker.rank), task)
 
 
 def _split_batch(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
@@ -193,30 +195,33 @@ class _RowRanker:
         partials = rank_stretches(ranked, offsets, task) if ranked.num_rows else []
         empty_rows = np.setdiff1d(np.arange(n), int_values(ranked.column(ROW)))
         if len(empty_rows) or not partials:
-            nothing = pa.RecordBatch.from_pylist([], schema=task.rows)
+            empty_batch = pa.RecordBatch.from_pylist([], schema=task.rows)
             partials.append(
-                partial_ranking.build_empty_partials({ROW: pa.array(empty_rows, pa.int64())}, nothing, task)
+                partial_ranking.build_empty_partials({ROW: pa.array(empty_rows, pa.int64())}, empty_batch, task)
             )
         complete = partial_ranking.concat_partials(attach_judgments(partials, judged, set(), task))
-        complete = partial_ranking.take_partials(complete, np.argsort(int_values(complete.head[ROW])))
+        complete = partial_ranking.take_partials(complete, np.argsort(int_values(complete.queries[ROW])))
         ideal = complete.ideal
         if task.settings.convention.ideal == "unsorted":
             relevance, known = float_values(judged.column(col.RELEVANCE))
             row = int_values(judged.column(ROW))[known]
             ideal = Entries({col.RELEVANCE: relevance[known]}, ragged.to_offsets(np.bincount(row, minlength=n)))
-        return PartialRankings(self._build_head(batch, complete), complete.ranked, ideal)
+        return PartialRankings(self._build_queries(batch, complete), complete.ranked, ideal)
 
-    def _build_head(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
-        """Build the head columns of each row. `n_rows` is 1 for each, however many items a row has."""
+    def _build_queries(self, batch: pa.RecordBatch, complete: PartialRankings) -> dict[str, pa.Array]:
+        """Build the columns of `PartialRankings.queries`. `n_rows` is 1 for each, however many items a row has."""
         n, names = batch.num_rows, self._task.names
-        head = {col.RUN: batch.column(col.RUN) if col.RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
-        head |= {key: batch.column(key) for key in names.query}
-        head |= {name: column for name, column in complete.head.items() if partial_ranking.is_count(name)}
-        head |= {"n_rows": pa.array(np.ones(n, dtype=np.int64)), "n_left_out": pa.array(np.zeros(n, dtype=np.int64))}
+        queries = {col.RUN: batch.column(col.RUN) if col.RUN in batch.schema.names else pa.repeat(pa.scalar(""), n)}
+        queries |= {key: batch.column(key) for key in names.query}
+        queries |= {name: column for name, column in complete.queries.items() if partial_ranking.is_count(name)}
+        queries |= {
+            "n_rows": pa.array(np.ones(n, dtype=np.int64)),
+            "n_left_out": pa.array(np.zeros(n, dtype=np.int64)),
+        }
         for carried in names.carried:
             if carried in batch.schema.names:
-                head |= {f"{end}:{carried}": batch.column(carried) for end in ("low", "high")}
-        return head
+                queries |= {f"{end}{carried}": batch.column(carried) for end in (LOW, HIGH)}
+        return queries
 
     def _read_items(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Read the items of rows and their judgments as two long tables."""
@@ -229,7 +234,7 @@ class _RowRanker:
         if task.settings.check_duplicates != "none":
             names = self._task.names.query or {col.RANKED_ITEMS: ""}
             keys = batch.select([column for column in batch.schema.names if column == col.RUN or column in names])
-            for rows, kind in zip((ranked, judged), LISTS, strict=True):
+            for rows, kind in zip((ranked, judged), LIST_KINDS, strict=True):
                 offsets = ragged.to_offsets(np.bincount(int_values(rows.column(ROW)), minlength=batch.num_rows))
                 refuse_repeats(keys, Entries({col.ITEM: rows.column(col.ITEM)}, offsets), kind, self._task)
         return ranked, judged

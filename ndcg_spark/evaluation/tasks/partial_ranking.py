@@ -43,10 +43,12 @@ from ndcg_spark.metrics.kernels import tie_groups
 
 COUNT = "n"
 """Column of entries: the number of tied items that an entry stands for."""
-COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
+QUERY_COUNTS = ("n_rows", "n_left_out", "n_items", "n_judged", "n_relevant")
 N_REJECTED = "n_rejected"
 """Number of rejected rows of a query. Those of a stretch are a partial ranking without entries."""
-LOST = "lost"
+LOW, HIGH = "low:", "high:"
+"""Prefixes of a carried column: its lowest and highest value in a stretch, which must be equal within a query."""
+REJECTED_LOW = "rejected_low:"
 """Prefix of a segment column: the lowest value in rejected rows, used if a query has no valid rows."""
 AT_LEAST = "at_least:"
 """Prefix of an index of `EvaluationSettings.levels`: the number of judged items with at least that relevance."""
@@ -57,17 +59,17 @@ TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
 class PartialRankings:
     """Partial rankings, each of a stretch of one query of one run.
 
-    `head` has keys, counts, and the range of each carried column (`low:NAME`, `high:NAME`). If rows were rejected, it
-    also has `n_rejected`, and `lost:NAME` of segments.
+    `queries` has columns with a value per stretch: keys, counts, and the range of carried columns (`LOW`, `HIGH`). If
+    rows were rejected, it also has `n_rejected`, and `REJECTED_LOW` of segments.
     """
 
-    head: dict[str, pa.Array]
+    queries: dict[str, pa.Array]
     ranked: Entries | None  # the first entries by score or rank; None for judgments
     ideal: Entries | None  # the best relevances; None if the ideal list does not depend on them
 
     def keys(self, names: Names) -> pa.RecordBatch:
-        """Return the columns of `head` that identify a query of a run."""
-        keys = {name: column for name, column in self.head.items() if name == col.RUN or name in names.query}
+        """Return the columns of `queries` that identify a query of a run."""
+        keys = {name: column for name, column in self.queries.items() if name == col.RUN or name in names.query}
         return pa.RecordBatch.from_pydict(keys)
 
 
@@ -75,73 +77,75 @@ def rank_partially(rows: QueryRows, task: RankingTask, *, ideal: Entries | None 
     """Rank stretches of rows of a run. `ideal` has their ideal lists, if these are known already."""
     if ideal is None and rows.relevance is not None and needs_ideal(task):
         ideal = rank_ideal(rows, task)
-    return PartialRankings(describe(rows, task), rank_entries(rows, task), ideal)
+    return PartialRankings(describe_stretches(rows, task), rank_entries(rows, task), ideal)
 
 
 def needs_ideal(task: RankingTask) -> bool:
     return task.settings.convention.ideal != "k_ones"
 
 
-def describe(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
+def describe_stretches(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array]:
     """Compute the keys, counts and ranges of carried columns of each stretch."""
     starts, names = pa.array(rows.offsets[:-1]), rows.batch.schema.names
-    head: dict[str, pa.Array] = {
+    queries: dict[str, pa.Array] = {
         key: rows.batch.column(key).take(starts) for key in list_keys(rows.batch, task.names)
     }
-    head |= {key: pa.array(count) for key, count in _count_rows(rows, task).items()}
+    queries |= {key: pa.array(count) for key, count in _count_rows(rows, task).items()}
     for carried in task.names.carried:
         if carried in names:
             column = rows.batch.column(carried)
-            head |= find_column_range(
+            queries |= find_column_range(
                 column.cast(pa.float64(), safe=False) if carried == col.WEIGHT else column, carried, rows.offsets
             )
-    return head
+    return queries
 
 
 def count_rejected(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Count the rejected rows of each query in partial rankings without entries. Rows must have a query."""
-    nothing, keys = rows.slice(0, 0), list_keys(rows, task.names)
+    empty_batch, keys = rows.slice(0, 0), list_keys(rows, task.names)
     segments = [segment for segment in task.names.segments if segment in rows.schema.names]
     needed = [*keys, *segments, *(column for column in rows.schema.names if column == col.COPIES)]
     rows, offsets = group_rows(rows.select(needed), task.names, completely=True)
     starts = pa.array(offsets[:-1])
-    partials = build_empty_partials({key: rows.column(key).take(starts) for key in keys}, nothing, task)
-    partials.head[N_REJECTED] = pa.array(count_copies(rows, offsets))
+    partials = build_empty_partials({key: rows.column(key).take(starts) for key in keys}, empty_batch, task)
+    partials.queries[N_REJECTED] = pa.array(count_copies(rows, offsets))
     for segment in segments:
-        lowest = find_column_range(rows.column(segment), segment, offsets)[f"low:{segment}"]
-        partials.head[f"{LOST}:{segment}"] = lowest
+        lowest = find_column_range(rows.column(segment), segment, offsets)[f"{LOW}{segment}"]
+        partials.queries[f"{REJECTED_LOW}{segment}"] = lowest
     return partials
 
 
-def build_empty_partials(keys: dict[str, pa.Array], nothing: pa.RecordBatch, task: RankingTask) -> PartialRankings:
-    """Build partial rankings without entries, with the columns that rankings of rows like `nothing` have."""
-    template = rank_partially(read_query_rows(nothing, np.zeros(1, dtype=np.int64), task.settings), task)
+def build_empty_partials(
+    keys: dict[str, pa.Array], empty_batch: pa.RecordBatch, task: RankingTask
+) -> PartialRankings:
+    """Build partial rankings without entries, with the columns that rankings of rows like `empty_batch` have."""
+    template = rank_partially(read_query_rows(empty_batch, np.zeros(1, dtype=np.int64), task.settings), task)
     n = len(next(iter(keys.values())))
-    head = dict(keys)
-    for name, column in template.head.items():
+    queries = dict(keys)
+    for name, column in template.queries.items():
         if is_count(name):
-            head[name] = pa.array(np.zeros(n, dtype=np.int64))
-        elif name not in head:
-            head[name] = pa.nulls(n, column.type)
+            queries[name] = pa.array(np.zeros(n, dtype=np.int64))
+        elif name not in queries:
+            queries[name] = pa.nulls(n, column.type)
     lists = (
         None if entries is None else Entries(entries.columns, np.zeros(n + 1, dtype=np.int64))
         for entries in (template.ranked, template.ideal)
     )
-    return PartialRankings(head, *lists)
+    return PartialRankings(queries, *lists)
 
 
 def _count_rows(rows: QueryRows, task: RankingTask) -> dict[str, IntArray]:
     n_used = ragged.to_lengths(rows.offsets)
     n_rows = count_copies(rows.batch, rows.offsets)
     n_items = _count_flags(rows.retrieved, rows.offsets)
-    nothing = np.zeros_like(n_used)
+    zeros = np.zeros_like(n_used)
     counts = {
         "n_rows": n_rows,
         "n_left_out": n_rows - n_used + n_items - _count_flags(rows.ranked, rows.offsets),
         "n_items": n_items,
-        "n_judged": nothing,
-        "n_relevant": nothing,
-        **{f"{AT_LEAST}{index}": nothing for index in range(len(task.settings.levels))},
+        "n_judged": zeros,
+        "n_relevant": zeros,
+        **{f"{AT_LEAST}{index}": zeros for index in range(len(task.settings.levels))},
     }
     if rows.relevance is not None:
         counts["n_judged"] = _count_flags(rows.judged, rows.offsets)
@@ -162,8 +166,8 @@ def count_copies(batch: pa.RecordBatch, offsets: IntArray) -> IntArray:
 
 
 def is_count(column: str) -> bool:
-    """Return True if a column of the head is a count, which merging adds up."""
-    return column in COUNTS or column == N_REJECTED or column.startswith(AT_LEAST)
+    """Return True if a column of `PartialRankings.queries` is a count, which merging adds up."""
+    return column in QUERY_COUNTS or column == N_REJECTED or column.startswith(AT_LEAST)
 
 
 def _count_flags(flags: BoolArray | None, offsets: IntArray) -> IntArray:
@@ -185,8 +189,8 @@ def find_column_range(column: pa.Array, name: str, offsets: IntArray) -> dict[st
     lowest = np.minimum.reduceat(np.where(ranks < 0, len(values), ranks), offsets[:-1]) if len(ranks) else ranks
     values = values.take(in_order)
     return {
-        f"{end}:{name}": values.take(pa.array(index, mask=highest < 0))
-        for end, index in (("low", lowest), ("high", highest))
+        f"{end}{name}": values.take(pa.array(index, mask=highest < 0))
+        for end, index in ((LOW, lowest), (HIGH, highest))
     }
 
 
@@ -325,8 +329,9 @@ def _get_relevance_key(entries: Entries) -> FloatArray:
 def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) -> Entries:
     """Keep the tie groups that begin within the first k ranks: best score first, then the lowest relevance.
 
-    With `everywhere`, entries of equal score and relevance are merged in all groups. Without it, they are merged only
-    in the group that extends beyond rank k + 1, whose items are dropped.
+    With `everywhere`, entries of equal score and relevance are merged in all groups. Without it, groups that begin
+    within the first k + 1 ranks are kept, and only the entries of a group that extends beyond these ranks are merged, without
+    their items.
     """
     score, relevance = entries.numbers(col.SCORE), _get_relevance_key(entries)
     order = ragged.argsort_descending(score, entries.offsets)
@@ -419,7 +424,7 @@ def _take_best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int)
 
 
 def merge_by_query(partials: list[PartialRankings], task: RankingTask) -> list[PartialRankings]:
-    """Merge the partial rankings of each query. Return unmerged ones unchanged first, then the merged ones."""
+    """Merge the partial rankings of each query. Unmerged ones are returned first, unchanged."""
     if not partials:
         return []
     combined = concat_partials(partials)
@@ -439,7 +444,7 @@ def merge_by_query(partials: list[PartialRankings], task: RankingTask) -> list[P
 def take_partials(partials: PartialRankings, index: IntArray) -> PartialRankings:
     indices = pa.array(index)
     return PartialRankings(
-        {name: column.take(indices) for name, column in partials.head.items()},
+        {name: column.take(indices) for name, column in partials.queries.items()},
         None if partials.ranked is None else partials.ranked.select_queries(index),
         None if partials.ideal is None else partials.ideal.select_queries(index),
     )
@@ -447,18 +452,19 @@ def take_partials(partials: PartialRankings, index: IntArray) -> PartialRankings
 
 def _merge_groups(partials: PartialRankings, offsets: IntArray, task: RankingTask) -> PartialRankings:
     """Merge groups of successive partial rankings; `offsets` separate the groups, one per query."""
-    head = {}
-    for name, column in partials.head.items():
-        end, colon, carried = name.partition(":")
+    queries = {}
+    for name, column in partials.queries.items():
+        prefix, colon, carried = name.partition(":")
         if is_count(name):
-            head[name] = pa.array(np.add.reduceat(int_values(column), offsets[:-1]))
+            queries[name] = pa.array(np.add.reduceat(int_values(column), offsets[:-1]))
         elif colon:
-            head[name] = find_column_range(column, carried, offsets)[f"{'low' if end == LOST else end}:{carried}"]
+            end = LOW if name.startswith(REJECTED_LOW) else prefix + colon
+            queries[name] = find_column_range(column, carried, offsets)[f"{end}{carried}"]
         else:
-            head[name] = column.take(pa.array(offsets[:-1]))
+            queries[name] = column.take(pa.array(offsets[:-1]))
     ranked, ideal = partials.ranked, partials.ideal
     return PartialRankings(
-        head,
+        queries,
         None if ranked is None else keep_first_entries(Entries(ranked.columns, ranked.offsets[offsets]), task),
         None if ideal is None else keep_best_entries(Entries(ideal.columns, ideal.offsets[offsets]), task),
     )
@@ -467,66 +473,70 @@ def _merge_groups(partials: PartialRankings, offsets: IntArray, task: RankingTas
 def concat_partials(partials: list[PartialRankings]) -> PartialRankings:
     if len(partials) == 1:
         return partials[0]
-    partials = _align_heads(partials)
-    head = {name: pa.concat_arrays([partial.head[name] for partial in partials]) for name in partials[0].head}
+    partials = _add_rejected_columns(partials)
+    queries = {
+        name: pa.concat_arrays([partial.queries[name] for partial in partials]) for name in partials[0].queries
+    }
     ranked = [partial.ranked for partial in partials if partial.ranked is not None]
     ideal = [partial.ideal for partial in partials if partial.ideal is not None]
-    return PartialRankings(head, concat_entries(ranked) if ranked else None, concat_entries(ideal) if ideal else None)
+    return PartialRankings(
+        queries, concat_entries(ranked) if ranked else None, concat_entries(ideal) if ideal else None
+    )
 
 
-def _align_heads(partials: list[PartialRankings]) -> list[PartialRankings]:
-    """Give all heads the columns of rejected rows, with counts of 0, if some head has them."""
-    template = next((partial.head for partial in partials if N_REJECTED in partial.head), None)
+def _add_rejected_columns(partials: list[PartialRankings]) -> list[PartialRankings]:
+    """Give all partial rankings the columns of rejected rows, with counts of 0, if some have them."""
+    template = next((partial.queries for partial in partials if N_REJECTED in partial.queries), None)
     if template is None:
         return partials
     aligned = []
     for partial in partials:
-        head, n = dict(partial.head), len(partial.head["n_rows"])
+        queries, n = dict(partial.queries), len(partial.queries["n_rows"])
         for name, column in template.items():
-            if name not in head:
-                head[name] = pa.array(np.zeros(n, dtype=np.int64)) if is_count(name) else pa.nulls(n, column.type)
-        aligned.append(PartialRankings(head, partial.ranked, partial.ideal))
+            if name not in queries:
+                queries[name] = pa.array(np.zeros(n, dtype=np.int64)) if is_count(name) else pa.nulls(n, column.type)
+        aligned.append(PartialRankings(queries, partial.ranked, partial.ideal))
     return aligned
 
 
 SEVERAL_RANKERS = "Does the table hold several rankers?"
 """Printed if an item occurs twice and no column names the ranker. Dropping one row would mix the lists of two."""
-LISTS = ("ranked list", "list of relevant items")
+LIST_KINDS = ("ranked list", "list of relevant items")
 """Kinds of lists of items."""
 TWICE = "twice"
 """Column of entries: whether the item is judged more than once."""
 
 
-def finish_rankings(complete: PartialRankings, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Finish rankings: cut lists to K, raise for repeated items, use the user's column names. See `rank_queries`."""
-    batch = _build_rankings(complete, task)
+def build_rankings(complete: PartialRankings, task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Build the rows of `rank_queries`: cut lists to K, raise for repeated items, use the user's column names."""
+    batch = _build_batch(complete, task)
     for start in range(0, batch.num_rows, task.queries_at_once):
         yield batch.slice(start, task.queries_at_once)
 
 
-def _build_rankings(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
-    head, names = complete.head, task.names
-    n = len(head["n_rows"])
-    columns = {col.RUN: head[col.RUN] if col.RUN in head else pa.repeat(pa.scalar(""), n)}
-    columns |= {label: head[key] for key, label in names.query.items()}
-    columns |= {count: head[count] for count in COUNTS}
+def _build_batch(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch:
+    queries, names = complete.queries, task.names
+    n = len(queries["n_rows"])
+    columns = {col.RUN: queries[col.RUN] if col.RUN in queries else pa.repeat(pa.scalar(""), n)}
+    columns |= {label: queries[key] for key, label in names.query.items()}
+    columns |= {count: queries[count] for count in QUERY_COUNTS}
     if task.counts_rejected:
-        columns[N_REJECTED] = head[N_REJECTED] if N_REJECTED in head else pa.array(np.zeros(n, dtype=np.int64))
+        columns[N_REJECTED] = queries[N_REJECTED] if N_REJECTED in queries else pa.array(np.zeros(n, dtype=np.int64))
     if task.settings.levels:
         columns["n_at_least"] = make_count_lists(
-            [int_values(head[f"{AT_LEAST}{index}"]) for index in range(len(task.settings.levels))]
+            [int_values(queries[f"{AT_LEAST}{index}"]) for index in range(len(task.settings.levels))]
         )
     keys = complete.keys(names)
     for carried, label in names.carried.items():
-        if f"low:{carried}" in head:
+        if f"{LOW}{carried}" in queries:
             shown = str(task.settings.columns.weight) if carried == col.WEIGHT else label
-            differs = find_differences(head[f"low:{carried}"], head[f"high:{carried}"])
+            differs = find_differences(queries[f"{LOW}{carried}"], queries[f"{HIGH}{carried}"])
             refuse_first(keys, differs, f"column {shown!r} has more than one value in query ", ".", task)
-            columns[label] = head[f"low:{carried}"]
-            if f"{LOST}:{carried}" in head:  # a query with rejected rows only
-                lost = (int_values(head["n_rows"]) == 0) & (int_values(head["n_judged"]) == 0)
-                columns[label] = pc.if_else(pa.array(lost), head[f"{LOST}:{carried}"], columns[label])
-    return pa.RecordBatch.from_pydict(columns | _finish_lists(keys, complete, task))
+            columns[label] = queries[f"{LOW}{carried}"]
+            if f"{REJECTED_LOW}{carried}" in queries:  # a query with rejected rows only
+                lost = (int_values(queries["n_rows"]) == 0) & (int_values(queries["n_judged"]) == 0)
+                columns[label] = pc.if_else(pa.array(lost), queries[f"{REJECTED_LOW}{carried}"], columns[label])
+    return pa.RecordBatch.from_pydict(columns | _cut_lists(keys, complete, task))
 
 
 def advise_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[str]) -> str:
@@ -534,7 +544,7 @@ def advise_on_repeats(kind: str, settings: EvaluationSettings, others: Sequence[
     if kind == "list":  # arrays have no rule for duplicates
         return "Remove it."
     best = settings.convention.advice("duplicates", "best")
-    if kind in LISTS:
+    if kind in LIST_KINDS:
         return f"Remove it, or choose which one counts ({best})."
     which = f"choose which one counts ({best}, or first with {option('order')})"
     if settings.columns.run is not None or len(settings.columns.score) > 1 or kind == "judgments":
@@ -570,7 +580,7 @@ def refuse_first(keys: pa.RecordBatch, flags: np.ndarray, before: str, after: st
         raise InputRefusedError(f"{before}{format_key(keys, task.names, query)}{after}")
 
 
-def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -> dict[str, pa.Array]:
+def _cut_lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTask) -> dict[str, pa.Array]:
     ranked, ideal = complete.ranked, complete.ideal
     if ranked is None:
         raise ValueError("rankings without a ranked list")
@@ -593,7 +603,7 @@ def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: Ranking
             refuse_first(keys, shared, "query ", f" {TWO_ON_ONE_RANK}.", task)
     if ideal is None:
         ideal = Entries({col.RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
-    ideal = _finish_ideal(keys, ideal, k, task)
+    ideal = _cut_ideal_lists(keys, ideal, k, task)
     if task.settings.lists_items:
         kind = (
             task.rows.field(col.ITEM).type
@@ -611,7 +621,7 @@ def _finish_lists(keys: pa.RecordBatch, complete: PartialRankings, task: Ranking
     }
 
 
-def _finish_ideal(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
+def _cut_ideal_lists(keys: pa.RecordBatch, best: Entries, k: int | None, task: RankingTask) -> Entries:
     """Cut ideal lists to k, and raise for a repeated item. Items tied at the cutoff are arbitrary, so ignored."""
     if col.ITEM in best.columns:
         sort_key, lengths = compute_ideal_key(best.numbers(col.RELEVANCE), task), ragged.to_lengths(best.offsets)

@@ -48,14 +48,14 @@ REJECTED_COUNTS = (N_REJECTED, N_LOST)
 ITEM_COUNTS = (N_UNJUDGED_ITEMS, N_TOP_ITEMS)
 OPTIONAL_COUNTS = (*REJECTED_COUNTS, *ITEM_COUNTS)
 """Counts that are null if the input does not have them."""
-COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OPTIONAL_COUNTS)
+GROUP_COUNTS = ("n_queries", "n_no_relevant", "n_missing", "n_unjudged", "n_rows", "n_left_out", *OPTIONAL_COUNTS)
 SUM_ONLY_COUNTS = ("n_rows", "n_left_out", N_REJECTED, *ITEM_COUNTS)
 """Columns of metrics of queries that only sums need. The tables of nights do not have them."""
 GROUP_KEYS = ("run", "segment_by", "segment", "metric", "k")
 MAX_GROUPS = 50_000
 _BASE_KEYS = {"run": pa.string(), "k": pa.int32()}
 """Types of the keys that every group has, besides segments."""
-LISTS = ""
+LIST_COUNT = ""
 """Metric name of the rows that count lists for catalogue metrics. No metric has this name."""
 
 PARTIAL_SCHEMA = pa.schema(
@@ -66,7 +66,7 @@ PARTIAL_SCHEMA = pa.schema(
         ("metric", pa.string()),
         ("k", pa.int32()),
         (labels.ASKED, pa.string()),
-        *[(count, pa.int64()) for count in COUNTS],
+        *[(count, pa.int64()) for count in GROUP_COUNTS],
         ("state", STATE_TYPE),
     ]
 )
@@ -125,12 +125,12 @@ def score_and_add_up(
     batches: Iterator[pa.RecordBatch], scoring_task: ScoringTask, task: SummingTask
 ) -> Iterator[pa.RecordBatch]:
     """Score rankings and add up their metrics."""
-    return add_scores((scores for batch in batches for scores in scoring.score_batch(batch, scoring_task)), task)
+    return sum_scores((scores for batch in batches for scores in scoring.score_batch(batch, scoring_task)), task)
 
 
 def add_up(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterator[pa.RecordBatch]:
     """Add up metrics of queries, a row per query and cutoff."""
-    return add_scores(_read_scores(batches, task), task)
+    return sum_scores(_read_scores(batches, task), task)
 
 
 def _read_scores(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterator[Scores]:
@@ -149,7 +149,7 @@ def _read_scores(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterat
             )
 
 
-def add_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.RecordBatch]:
+def sum_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.RecordBatch]:
     """Add up metrics of queries to `PARTIAL_SCHEMA`, a row per group and metric.
 
     Catalogue metrics add two columns, and rows of item counts.
@@ -177,7 +177,7 @@ def add_scores(batches: Iterator[Scores], task: SummingTask) -> Iterator[pa.Reco
         for segment_set, group_sums in sums.items():
             group_sums.add(*(segment_sums if segment_set else (keys, numbers)))
         if task.listed is not None:
-            listed = _count_listed_items(batch, _find_counted(scores, task), keys)
+            listed = _count_listed_items(batch, _flag_counted_queries(scores, task), keys)
             for group_sums in items.values():
                 group_sums.add(*listed)
         yield from _flush_groups(sums, items, task, at_end=False)
@@ -218,10 +218,10 @@ def _write_item_counts(table: pa.Table, segment_set: tuple[str, ...], task: Summ
     columns = {
         "run": table.column("run"),
         **_build_segment_columns(table, segment_set),
-        "metric": pa.array([LISTS] * n, type=pa.string()),
+        "metric": pa.array([LIST_COUNT] * n, type=pa.string()),
         "k": table.column("k"),
         labels.ASKED: pa.nulls(n, pa.string()),
-        **{count: pa.array(np.zeros(n, dtype=np.int64)) for count in COUNTS},
+        **{count: pa.array(np.zeros(n, dtype=np.int64)) for count in GROUP_COUNTS},
         "state": pa.nulls(n, STATE_TYPE),
         ITEM: table.column(ITEM),
         LISTED: table.column(LISTED),
@@ -229,7 +229,7 @@ def _write_item_counts(table: pa.Table, segment_set: tuple[str, ...], task: Summ
     yield from pa.table(columns).cast(task.listed).to_batches()
 
 
-def _add_item_columns(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
+def _pad_item_columns(batch: pa.RecordBatch, task: SummingTask) -> pa.RecordBatch:
     """Add the columns of item counts, as nulls, to rows of sums."""
     if task.listed is None:
         return batch
@@ -242,7 +242,7 @@ def _name_segment_key(segment: str) -> str:
     return f"segment:{segment}"
 
 
-def _find_counted(scores: Scores, task: SummingTask) -> BoolArray:
+def _flag_counted_queries(scores: Scores, task: SummingTask) -> BoolArray:
     """Flag the queries that count in the means. Values cannot decide: they are null at cutoffs not requested."""
     counted = ~scoring.has_status(scores.status, scoring.list_uncounted_statuses(task.convention))
     return counted & scores.values["ndcg"][1] if task.needs_ndcg else counted
@@ -251,15 +251,15 @@ def _find_counted(scores: Scores, task: SummingTask) -> BoolArray:
 def _compute_numbers(scores: Scores, task: SummingTask) -> dict[str, IntArray]:
     """Return the counts of every query, and the limbs of its states that are not all zero."""
     batch, status, weights = scores.queries, scores.status, None
-    is_counted = _find_counted(scores, task)
+    is_counted = _flag_counted_queries(scores, task)
     if task.weighted:
         weights = np.where(is_counted, float_values(batch.column("weight"))[0], 0.0)
         is_counted = weights > 0  # a query of weight 0 affects neither the mean nor its error
     is_dropped = scoring.has_status(status, scoring.list_dropped_statuses(task.convention))
     rows, left_out = int_values(batch.column("n_rows")), int_values(batch.column("n_left_out"))
     numbers: dict[str, IntArray] = {"n_queries": is_counted.astype(np.int64)}
-    for reason in (scoring.NO_RELEVANT, scoring.MISSING, scoring.UNJUDGED):
-        numbers[f"n_{scoring.STATUS_NAMES[reason]}"] = (status == reason).astype(np.int64)
+    for counted in (scoring.NO_RELEVANT, scoring.MISSING, scoring.UNJUDGED):
+        numbers[f"n_{scoring.STATUS_NAMES[counted]}"] = (status == counted).astype(np.int64)
     numbers["n_rows"] = np.where(is_dropped, 0, rows - left_out)
     numbers["n_left_out"] = np.where(is_dropped, rows, left_out)
     rejected = None
@@ -308,11 +308,11 @@ def _write_sums(grouped: pa.Table, segment_set: tuple[str, ...], task: SummingTa
     for k in dict.fromkeys(ks):
         for named_metric, metric_at in at_cutoff(task.metrics, k).items():
             counts_lists = isinstance(named_metric, CatalogueMetric)
-            key = (LISTS, False) if counts_lists else (str(named_metric), named_metric.undefined)
+            key = (LIST_COUNT, False) if counts_lists else (str(named_metric), named_metric.undefined)
             requested.setdefault(key, {})[k] = None if counts_lists else metric_at.asked_at
     for (metric, undefined), names_by_k in requested.items():
         states = MOMENTS.states(read_limbs(grouped, metric), n)
-        counts = {count: grouped.column(count) for count in COUNTS if count not in OPTIONAL_COUNTS}
+        counts = {count: grouped.column(count) for count in GROUP_COUNTS if count not in OPTIONAL_COUNTS}
         counts |= {count: _read_optional_count(grouped, count, task) for count in OPTIONAL_COUNTS}
         if _name_query_count(metric) in grouped.column_names:
             counts["n_queries"] = grouped.column(_name_query_count(metric))
@@ -331,7 +331,7 @@ def _write_sums(grouped: pa.Table, segment_set: tuple[str, ...], task: SummingTa
         )
         table = table.filter(pa.array([k in names_by_k for k in ks], pa.bool_()))
         for batch in table.cast(PARTIAL_SCHEMA).to_batches():
-            yield _add_item_columns(batch, task)
+            yield _pad_item_columns(batch, task)
 
 
 def _read_optional_count(grouped: pa.Table, count: str, task: SummingTask) -> pa.Array | pa.ChunkedArray:
@@ -378,8 +378,8 @@ def _format_value(value: object) -> str | None:
 
 
 def merge_partials(rows: pa.Table) -> pa.RecordBatch:
-    """Merge rows of `PARTIAL_SCHEMA`, perhaps with `rules`, by group, as input of `finish_means`."""
-    aggregates = {count: ["sum", "count"] for count in COUNTS} | {labels.ASKED: ["min"], "row": ["list"]}
+    """Merge rows of `PARTIAL_SCHEMA`, perhaps with `rules`, by group, as input of `compute_means`."""
+    aggregates = {count: ["sum", "count"] for count in GROUP_COUNTS} | {labels.ASKED: ["min"], "row": ["list"]}
     aggregates |= {RULES: ["distinct"]} if RULES in rows.column_names else {}
     numbered = rows.drop_columns(["state"]).append_column("row", pa.array(np.arange(rows.num_rows)))
     grouped = numbered.group_by(list(GROUP_KEYS), use_threads=False).aggregate(
@@ -388,7 +388,7 @@ def merge_partials(rows: pa.Table) -> pa.RecordBatch:
     lists = concat_chunks(grouped.combine_chunks().column("row_list"))
     columns = {key: grouped.column(key) for key in GROUP_KEYS}
     columns[labels.ASKED] = grouped.column(f"{labels.ASKED}_min")
-    for count in COUNTS:
+    for count in GROUP_COUNTS:
         columns[count] = grouped.column(f"{count}_sum")
     for count in OPTIONAL_COUNTS:
         is_known = pc.equal(grouped.column(f"{count}_count"), pc.list_value_length(lists))
@@ -407,7 +407,7 @@ def _collect_states(states: pa.Array, lists: pa.ListArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(n_before[list_offsets(lists)].astype(np.int32)), row_states.drop_null())
 
 
-def finish_means(
+def compute_means(
     batches: Iterator[pa.RecordBatch],
     confidence: float,
     day_quantiles: Sequence[float] | None = None,
@@ -419,7 +419,7 @@ def finish_means(
     unless `across_rules`.
     """
     for batch in batches:
-        means = finish_batch(batch, confidence, day_quantiles)
+        means = compute_batch_means(batch, confidence, day_quantiles)
         yield means if RULES not in means.schema.names else _combine_rules(means, across=across_rules)
 
 
@@ -444,10 +444,10 @@ def _format_group(batch: pa.RecordBatch, row: int) -> str:
     return labels.key({key: value for key, value in values.items() if value not in (None, "")})
 
 
-def finish_batch(
+def compute_batch_means(
     batch: pa.RecordBatch, confidence: float, day_quantiles: Sequence[float] | None = None
 ) -> pa.RecordBatch:
-    """Compute the means of a batch; see `finish_means`."""
+    """Compute the means of a batch; see `compute_means`."""
     n_queries = int_values(batch.column("n_queries")).tolist()
     group_states = read_states(batch.column("states"), MOMENTS.size)
     states = merge_states(group_states, MOMENTS.size)
@@ -469,15 +469,15 @@ def finish_batch(
 
 def build_empty_summary(runs: Iterable[str], metrics: Iterable[MetricAt]) -> list[dict[str, Any]]:
     """Return the rows of a summary without queries: a row per run and metric."""
-    nothing: dict[str, Any] = dict.fromkeys(COUNTS, 0) | dict.fromkeys(ESTIMATES)
-    nothing |= {"weight_sum": 0.0, "state": [0] * MOMENTS.size, "segment_by": "", "segment": ""}
+    blank_row: dict[str, Any] = dict.fromkeys(GROUP_COUNTS, 0) | dict.fromkeys(ESTIMATES)
+    blank_row |= {"weight_sum": 0.0, "state": [0] * MOMENTS.size, "segment_by": "", "segment": ""}
     return [
-        {**nothing, "run": run, "metric": str(metric_at.metric), "k": metric_at.k, labels.ASKED: metric_at.asked_at}
+        {**blank_row, "run": run, "metric": str(metric_at.metric), "k": metric_at.k, labels.ASKED: metric_at.asked_at}
         for run, metric_at in product(runs, metrics)
     ]
 
 
-def finish_catalogue(
+def compute_with_catalogue(
     batches: Iterator[pa.RecordBatch],
     confidence: float,
     metrics: tuple[MetricAt, ...],
@@ -487,9 +487,9 @@ def finish_catalogue(
     for batch in batches:
         if batch.num_rows and (twice := get_value(batch.column("twice"), 0)) is not None:
             raise InputRefusedError(f"item {item_column}={twice} appears twice in the item table; keep one row.")
-        is_list_count = pc.equal(batch.column("metric"), LISTS)
-        means = batch.filter(pc.invert(is_list_count)).select([*GROUP_KEYS, labels.ASKED, *COUNTS, "states"])
-        yield finish_batch(means, confidence)
+        is_list_count = pc.equal(batch.column("metric"), LIST_COUNT)
+        means = batch.filter(pc.invert(is_list_count)).select([*GROUP_KEYS, labels.ASKED, *GROUP_COUNTS, "states"])
+        yield compute_batch_means(means, confidence)
         yield from _compute_catalogue_metrics(batch.filter(is_list_count), metrics)
 
 
@@ -507,7 +507,7 @@ def _compute_catalogue_metrics(lists: pa.RecordBatch, metrics: tuple[MetricAt, .
             continue
         rows = [row for row, k in enumerate(ks) if k == metric_at.k]
         counts = lists.take(pa.array(rows, pa.int64()))
-        columns = {name: counts.column(name) for name in (*GROUP_KEYS, labels.ASKED, *COUNTS)}
+        columns = {name: counts.column(name) for name in (*GROUP_KEYS, labels.ASKED, *GROUP_COUNTS)}
         columns["metric"] = pa.array([str(metric)] * len(rows), pa.string())
         columns[labels.ASKED] = pa.array([metric_at.asked_at] * len(rows), pa.string())
         columns |= {name: pa.nulls(len(rows), pa.float64()) for name in ESTIMATES}

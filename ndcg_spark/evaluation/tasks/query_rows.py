@@ -185,14 +185,14 @@ def group_rows(batch: pa.RecordBatch, names: Names, *, completely: bool) -> tupl
     return batch, find_stretches(batch, keys)
 
 
-def order_by_group(heads: pa.RecordBatch, names: Names) -> IntArray | None:
+def order_by_group(keys: pa.RecordBatch, names: Names) -> IntArray | None:
     """Return an order of rows in which equal keys are neighbours, or None if all keys differ."""
-    keys = tuple(heads.schema.names)
-    hashes, order = sort_by_hash(hash_rows(heads, names))
+    key_names = tuple(keys.schema.names)
+    hashes, order = sort_by_hash(hash_rows(keys, names))
     n_groups = len(np.unique(hashes)) if len(hashes) else 0
     if n_groups == len(hashes):
         return None
-    if len(find_stretches(take_rows(heads, order), keys)) - 1 == n_groups:
+    if len(find_stretches(take_rows(keys, order), key_names)) - 1 == n_groups:
         return order
-    codes = [heads.column(key).dictionary_encode().indices.to_numpy(zero_copy_only=False) for key in keys]
+    codes = [column.dictionary_encode().indices.to_numpy(zero_copy_only=False) for column in keys.columns]
     return np.lexsort(codes)  # two keys have the same hash

@@ -26,7 +26,10 @@ from ndcg_spark.metrics.lists import GainLists, GainRules, RankedEntries, Releva
 
 EVALUATED, NO_RELEVANT, MISSING, UNJUDGED, LOST, NO_QUERY = range(6)
 STATUS_NAMES = ("evaluated", "no_relevant", "missing", "unjudged", "lost", "no_query")
-"""`lost`: all rows of the query were rejected. `no_query`: rejected rows without a query."""
+"""`lost`: all rows of the query were rejected. `no_query`: rejected rows without a query.
+
+From `UNJUDGED` on, a query has no judgments; see `_apply_rules`.
+"""
 NO_WEIGHT = {
     MISSING: ("is judged but not in the run, and only the run has weights; put them in the judgments", "missing"),
     UNJUDGED: ("is in the run but not judged, and only the judgments have weights; put them in the run", "unjudged"),
@@ -137,7 +140,7 @@ def score_rankings(batches: Iterator[pa.RecordBatch], task: ScoringTask) -> Iter
 def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
     """Score a batch of rankings, one cutoff after the other."""
     lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
-    before = _compute_status(batch, task)
+    base_status = _compute_status(batch, task)
     relevances = read_relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
     if task.needs:
         relevances = replace(
@@ -146,7 +149,7 @@ def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
     unjudged = _find_unjudged(batch, lists, relevances, task.convention)
     item_cutoffs = {metric.k for metric in task.metrics if isinstance(metric.metric, CatalogueMetric)}
     for k in task.cutoffs:
-        status = _mark_no_relevant(batch, task, before, lists.idcg(k))
+        status = _mark_no_relevant(batch, task, base_status, lists.idcg(k))
         is_kept = ~has_status(status, list_dropped_statuses(task.convention))
         _refuse_unweighted(batch, task, is_kept, status)
         n_unjudged = np.zeros(batch.num_rows, dtype=np.int64) if unjudged is None else unjudged.among_first(k)
@@ -194,11 +197,11 @@ def _compute_status(batch: pa.RecordBatch, task: ScoringTask) -> IntArray:
     return status
 
 
-def _mark_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray, best: FloatArray) -> IntArray:
+def _mark_no_relevant(batch: pa.RecordBatch, task: ScoringTask, status: IntArray, idcg: FloatArray) -> IntArray:
     """Mark evaluated queries whose ideal list has no gain. Raise for the first if `no_relevant=error`."""
-    status = np.where((status == EVALUATED) & ~(best > 0), NO_RELEVANT, status)
+    status = np.where((status == EVALUATED) & ~(idcg > 0), NO_RELEVANT, status)
     if task.convention.no_relevant == "error":
-        empty = ragged.first_query_with(status == NO_RELEVANT, np.arange(len(best) + 1))
+        empty = ragged.first_query_with(status == NO_RELEVANT, np.arange(len(idcg) + 1))
         refuse_query(batch, task.keys, empty, "has nothing relevant")
     return status
 

@@ -44,7 +44,7 @@ def build_scored_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa
     return next(score_rankings(nothing, build_scoring_task(rankings.names, settings))).schema
 
 
-def build_query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
+def build_per_query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
     """Return the schema of stored metrics of queries, given the schema of rankings."""
     scored = build_scored_schema(rankings, settings)
     stored = [field for field in scored if field.name not in list_sum_columns(settings)]

@@ -12,7 +12,7 @@ REASONS: dict[str, str] = {
     "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.reference, list(self.facts.columns))": (
         "heals what another job does at the same moment: a catalog of Hive keeps the columns of the later one"
     ),
-    "_finish_lists: operand: col.ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",
+    "_cut_lists: operand: col.ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",
     "find_table_folder: operand: not isinstance(error, OSError)": (
         "an OSError comes of folders of this machine, which Spark reaches, too: it saves a look"
     ),
