@@ -469,7 +469,7 @@ def judgments_from_impressions(
     >>> judgments_from_impressions(log, fit_propensities(log), clip=100)  # doctest: +SKIP
     """
     settings = create_settings(WeightSettings, dict(locals()))
-    return judge_impressions(impressions, settings, _explode_positions(propensities))
+    return judge_impressions(impressions, settings, _to_position_rows(propensities))
 
 
 @accepts_tables
@@ -541,7 +541,7 @@ def inverse_propensity_estimates(
     Swaminathan and Joachims, The self-normalized estimator for counterfactual learning, NeurIPS 2015.
     """
     settings = create_settings(WeightSettings, {**locals(), "segment_sets": parse_segment_sets(segments)})
-    return estimate_impressions(impressions, settings, _explode_positions(propensities))
+    return estimate_impressions(impressions, settings, _to_position_rows(propensities))
 
 
 @accepts_tables
@@ -570,7 +570,7 @@ def merge_estimates(estimates: DataFrame, *, confidence: float = 0.95) -> DataFr
     return _merge_groups(estimates.select(*_PARTIAL.names, tasks.PROPENSITY_OF), confidence)
 
 
-def _explode_positions(propensities: DataFrame | None) -> DataFrame | None:
+def _to_position_rows(propensities: DataFrame | None) -> DataFrame | None:
     """Return one row per position; explode the result of `fit_propensities`."""
     if propensities is None or not has_column(propensities, "positions"):
         return propensities

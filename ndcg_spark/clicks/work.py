@@ -77,7 +77,7 @@ class _ClickWork(Work[S]):
 
     def run(self) -> Outcome:
         """Run an action: make the output."""
-        accounts, allows = self.job.count_bad_rows(), self.request.shared.allow_empty
+        input_counts, allows = self.job.count_bad_rows(), self.request.shared.allow_empty
         with self.job.step("judging" if self.MAKES == "judgments" else f"computing {self.MAKES}"):
             output, n_impressions, described = self._collect()
         if not n_impressions and not allows:
@@ -87,7 +87,7 @@ class _ClickWork(Work[S]):
             )
         facts = {
             "makes": self.MAKES,
-            "rows": {"impressions": n_impressions, **summarize_rejected(accounts)},
+            "rows": {"impressions": n_impressions, **summarize_rejected(input_counts)},
             **self.stamp(input=self.name),
             **described,
         }

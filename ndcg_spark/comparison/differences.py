@@ -142,7 +142,7 @@ class CompareRunsBase(Work[ComparisonJobSettings], ABC):
 
     def __init__(self, job: Job[ComparisonJobSettings]) -> None:
         super().__init__(job)
-        self.matched: list[str] = []
+        self.match_notes: list[str] = []
         self.ranked = self.settings.rankings is not None
 
     @staticmethod
@@ -202,15 +202,15 @@ class CompareRunsBase(Work[ComparisonJobSettings], ABC):
     def run(self) -> Outcome:
         """List the runs, evaluate and compare them, count bad rows, and read when stored tables were computed."""
         tables, settings = self._resolve_settings()
-        accounts = self.job.count_bad_rows() if self.ranked else None
+        input_counts = self.job.count_bad_rows() if self.ranked else None
         with self.job.step("comparing"):
             rows = self.compare(tables, settings)
         if not any(row["n_queries"] for row in rows):
             raise InputRefusedError("there are no queries to compare; nothing was written.")
-        self.matched = check_matched(rows, select_evaluations(tables, settings))
+        self.match_notes = check_matched(rows, select_evaluations(tables, settings))
         rows.sort(key=lambda row: (row["baseline"], *labels.row_order(row)))
         gates = [result for gate in self.request.gates for result in gate.results(rows)]
-        facts = self._build_facts(rows, settings, gates, accounts)
+        facts = self._build_facts(rows, settings, gates, input_counts)
         times = (
             [] if self.ranked or not self.job.is_requested("output") else [table.computed_at() for table, _ in tables]
         )
@@ -247,7 +247,7 @@ class CompareRunsBase(Work[ComparisonJobSettings], ABC):
         rows: list[dict[str, Any]],
         settings: ComparisonSettings,
         gates: list[dict[str, Any]],
-        accounts: InputCounts | None,
+        input_counts: InputCounts | None,
     ) -> dict[str, Any]:
         input_name, baseline_name = self.input_names()
         facts: dict[str, Any] = {
@@ -265,8 +265,8 @@ class CompareRunsBase(Work[ComparisonJobSettings], ABC):
             ),
             "gates": gates,
         }
-        if accounts is not None:
-            facts["rows"] = {"read": accounts.read, "rejected_by_reason": accounts.rejected}
+        if input_counts is not None:
+            facts["rows"] = {"read": input_counts.read, "rejected_by_reason": input_counts.rejected}
         return facts
 
     def _iterate_lines(self, rows: list[dict[str, Any]], settings: ComparisonSettings) -> Iterator[Line]:
@@ -278,7 +278,7 @@ class CompareRunsBase(Work[ComparisonJobSettings], ABC):
         yield from format_rules_notes(row[RULES] for row in rows)
         yield lambda: show_comparison(rows, settings, verbose=self.settings.verbose)
         yield from filter(None, (gate.contrary for gate in self.request.gates))
-        yield from self.matched
+        yield from self.match_notes
 
     def explain(self) -> Sequence[tuple[str, str]]:
         """List the runs, and describe what would be compared and its cost."""

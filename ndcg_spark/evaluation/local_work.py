@@ -84,9 +84,9 @@ class LocalRankingWork(Work[S]):
     def check_originals(self) -> None:
         """Rows are kept as JSON, whatever they have."""
 
-    def build_rejects(self, accounts: InputCounts | None) -> pa.Table:
+    def build_rejects(self, input_counts: InputCounts | None) -> pa.Table:
         """Return the bad rows. Reads the tables that have some."""
-        rows = find_rejects(self.ranking, self.ranking.tables if accounts is None else accounts.with_rejects)
+        rows = find_rejects(self.ranking, self.ranking.tables if input_counts is None else input_counts.with_rejects)
         return rows.append_column("run", pa.repeat("", rows.num_rows)).cast(REJECT_SCHEMA)
 
     def add_advice(self, message: str) -> str:

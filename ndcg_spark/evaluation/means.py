@@ -78,7 +78,7 @@ class Means(Work[EvaluationSettings]):
 
     def __init__(self, job: Job[EvaluationSettings]) -> None:
         super().__init__(job)
-        self.matched: list[str] = []
+        self.match_notes: list[str] = []
 
     # ------------------------------------------------------------------------------- implemented by each engine
 
@@ -124,7 +124,7 @@ class Means(Work[EvaluationSettings]):
     # -------------------------------------------------------------------------------------------------- shared work
 
     def explain(self) -> Sequence[tuple[str, str]]:
-        """Describe how rankings would be ranked, why, and the cost."""
+        """Describe how the input would be ranked, why, and the cost."""
         settings = self.fitted
         changed = settings.convention.differences()
         choices = ", ".join(f"{choice}={value}" for choice, value in changed.items()) or "all as by default"
@@ -149,16 +149,16 @@ class Means(Work[EvaluationSettings]):
             rows, queries = self.evaluate(per_query=wants_queries)
         rows = [
             row for row in rows if row["run"] is not None
-        ]  # drops rejected rows without a run; `accounts` counts them
-        self.matched = self.check_matched(rows)
-        used = sum(
+        ]  # drops rejected rows without a run; `input_counts` counts them
+        self.match_notes = self.check_matched(rows)
+        n_used = sum(
             int(row["n_rows"]) + int(row["n_left_out"])
             for row in printed.select_overall_rows(sorted(rows, key=labels.row_order))
         )
-        accounts = self.job.count_bad_rows(lambda: used if used == self.count_all() else None)
-        summary = sorted(self._require_queries(rows, accounts), key=labels.row_order)
+        input_counts = self.job.count_bad_rows(lambda: n_used if n_used == self.count_all() else None)
+        summary = sorted(self._require_queries(rows, input_counts), key=labels.row_order)
         gates = [result for gate in self.request.gates for result in gate.results(summary)]
-        facts = self._collect_facts(summary, accounts, gates)
+        facts = self._collect_facts(summary, input_counts, gates)
         runs = sorted({row["run"] for row in summary})
         tables = {"output": Rows(frame=self.metric_table(summary, facts), slices=self.job.build_slices(runs))}
         if queries is not None:
@@ -167,7 +167,7 @@ class Means(Work[EvaluationSettings]):
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._format_lines(facts))
 
-    def _require_queries(self, rows: list[dict[str, Any]], accounts: InputCounts | None) -> list[dict[str, Any]]:
+    def _require_queries(self, rows: list[dict[str, Any]], input_counts: InputCounts | None) -> list[dict[str, Any]]:
         """Raise if no query counts, unless empty results are allowed; then return empty rows."""
         if any(row["n_queries"] for row in rows):
             return rows
@@ -178,8 +178,8 @@ class Means(Work[EvaluationSettings]):
                 if n_queries
                 else "the input has no rows to evaluate"
             )
-            if accounts and accounts.rejected:
-                reason += f" ({printed.format_reasons(accounts.rejected)})"
+            if input_counts and input_counts.rejected:
+                reason += f" ({printed.format_reasons(input_counts.rejected)})"
             raise InputRefusedError(f"{reason}; nothing was written (--allow-empty replaces the existing rows).")
         if rows or self.fitted.columns.run is not None:
             return rows
@@ -188,7 +188,7 @@ class Means(Work[EvaluationSettings]):
         return [{**row, RULES: self.fitted.rules_of_means} for row in rows]
 
     def _collect_facts(
-        self, summary: list[dict[str, Any]], accounts: InputCounts | None, gates: list[dict[str, Any]]
+        self, summary: list[dict[str, Any]], input_counts: InputCounts | None, gates: list[dict[str, Any]]
     ) -> dict[str, Any]:
         overall = printed.select_overall_rows(summary)
 
@@ -196,9 +196,9 @@ class Means(Work[EvaluationSettings]):
             return sum(int(row[column]) for row in overall)
 
         evaluated, left_out = total("n_rows"), total("n_left_out")
-        counts = summarize_rejected(accounts)
+        counts = summarize_rejected(input_counts)
         n_rejected = counts["rejected"]
-        read = accounts.read if accounts else evaluated + left_out
+        read = input_counts.read if input_counts else evaluated + left_out
         if read != evaluated + left_out + n_rejected:
             raise InputRefusedError(
                 f"the input changed while the job ran ({evaluated + left_out} valid rows evaluated, "
@@ -228,8 +228,8 @@ class Means(Work[EvaluationSettings]):
             ),
             "gates": gates,
         }
-        if accounts and accounts.judgments is not None:
-            facts["judgment_rows"] = accounts.judgments
+        if input_counts and input_counts.judgments is not None:
+            facts["judgment_rows"] = input_counts.judgments
         return facts
 
     def _format_lines(self, facts: Mapping[str, Any]) -> Iterator[Line]:
@@ -246,7 +246,7 @@ class Means(Work[EvaluationSettings]):
         yield from printed.format_rejects(facts["rows"], facts["queries"], facts.get("judgment_rows"))
         overall = printed.select_overall_rows(facts["metrics"])
         yield from printed.compare_query_counts(overall, settings, has_judgments_table=self.has_judgments_table)
-        yield from self.matched
+        yield from self.match_notes
         if facts["sample"] < 1:
             yield f"sample: {facts['sample']:g} of the queries, by hash; the intervals refer to the mean of all"
         yield from filter(None, (gate.contrary for gate in self.request.gates))

@@ -224,8 +224,8 @@ class LocalEvaluation(Results):
     def _format_footer(self, beside: list[dict[str, Any]]) -> list[str]:
         from ndcg_spark.evaluation.printed import format_notes
 
-        matched = self.ranking.check_matched(read_top_items(beside))
-        return format_notes(beside, self.settings, has_judgments_table=self.ranking.judged is not None) + matched
+        match_notes = self.ranking.check_matched(read_top_items(beside))
+        return format_notes(beside, self.settings, has_judgments_table=self.ranking.judged is not None) + match_notes
 
     def _run(self, compute: Any) -> Any:
         try:

@@ -163,9 +163,10 @@ class Evaluation(Results):
         """Format lines on left out and different queries; raise if judgments match nothing."""
         from ndcg_spark.evaluation.printed import format_notes
 
-        matched = check_matched(read_top_items(beside), self.ranking)
+        match_notes = check_matched(read_top_items(beside), self.ranking)
         return (
-            format_notes(beside, self.settings, has_judgments_table=self.ranking.tables.has_judgments_table) + matched
+            format_notes(beside, self.settings, has_judgments_table=self.ranking.tables.has_judgments_table)
+            + match_notes
         )
 
     def _check_matched(

@@ -200,4 +200,4 @@ def _aggregate_group(
     )
     entries = F.collect_list(formulas.make_entry(COLUMNS, valid_score, gain))
     metric = value(entries, formulas.rank_entries(COLUMNS, entries, cut))
-    return arguments.name_result(metric, name, cut, score, relevance)
+    return arguments.alias_result(metric, name, cut, score, relevance)

@@ -178,7 +178,7 @@ def format_k(k: int | str | None) -> str:
     return "" if number is None else f", k={number}"
 
 
-def name_result(value: Expression, function: str, cut: formulas.Cut, *columns: Column | str) -> Column:
+def alias_result(value: Expression, function: str, cut: formulas.Cut, *columns: Column | str) -> Column:
     """Name a result column after the call, equally on classic sessions and on Connect."""
     named: Column = value.alias(f"{function}({', '.join(map(format_column, columns))}{cut.label})")
     return named

@@ -176,6 +176,6 @@ def _apply_to_lists(
         return formulas.bind_once(COLUMNS, compute_gains(judged), evaluate_judged)
 
     columns = (ranked,) if judged is None else (ranked, judged)
-    return arguments.name_result(
+    return arguments.alias_result(
         formulas.bind_once(COLUMNS, compute_gains(ranked), evaluate_ranked), name, cut, *columns
     )

@@ -373,7 +373,7 @@ def suggest_closest(word: str, known: Iterable[str]) -> str:
 
 def _convert_config_value(option: click.Parameter, key: str, value: Any, context: click.Context) -> Any:
     """Check a value of a configuration file, and convert it to the form of the command line."""
-    allowed = _describe_allowed(option)
+    allowed = _describe_toml_type(option)
     texts: Any = [_format_plain(entry) for entry in value] if isinstance(value, list) else _format_plain(value)
     fits = {
         "true or false": isinstance(value, bool),
@@ -395,7 +395,7 @@ def _convert_config_value(option: click.Parameter, key: str, value: Any, context
     return plain
 
 
-def _describe_allowed(option: click.Parameter) -> str:
+def _describe_toml_type(option: click.Parameter) -> str:
     """Describe the TOML values that an option accepts. A comma in its metavar marks a list (`--k 1,3,5`)."""
     if isinstance(option, click.Option) and option.is_flag:
         return "true or false"

@@ -414,7 +414,7 @@ class Work(Generic[S]):
             counts[next(iter(tables))] = RowCount(read=all_valid, rejected={}, examples={})
         return counts | {name: count_rows(rows) for name, rows in tables.items() if name not in counts}
 
-    def build_rejects(self, accounts: InputCounts | None) -> DataFrame | pa.Table:
+    def build_rejects(self, input_counts: InputCounts | None) -> DataFrame | pa.Table:
         """Build the stored form of bad rows (`source`, `reason`, `row`, `run`); valid tables are not read again."""
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
@@ -423,7 +423,7 @@ class Work(Generic[S]):
 
         tables = {name: select_rejects(rows, name) for name, rows in self.check_rows(originals=True).items()}
         frames = [
-            rows if accounts is None or name in accounts.with_rejects else rows.limit(0)
+            rows if input_counts is None or name in input_counts.with_rejects else rows.limit(0)
             for name, rows in tables.items()
         ]
         return reduce(DataFrame.unionByName, frames).withColumn("run", F.lit(""))

@@ -51,7 +51,7 @@ class _JudgmentWork(Work[S]):
 
     def run(self) -> Outcome:
         """Judge and count. Runs one action, and one more for agreement."""
-        accounts = self.job.count_bad_rows()
+        input_counts = self.job.count_bad_rows()
         self.job.persist(self.judgments)
         with self.job.step("judging"):
             aggregates = [F.count(F.lit(1)).alias("n"), F.count("relevance").alias("n_judged")]
@@ -64,7 +64,7 @@ class _JudgmentWork(Work[S]):
                 "judgments": _sum_counts(counts, "n"),
                 "judged": _sum_counts(counts, "n_judged"),
                 "by_rule": {row["rule"]: row["n"] for row in counts},
-                "rows": {**rows, **summarize_rejected(accounts)},
+                "rows": {**rows, **summarize_rejected(input_counts)},
                 **self.stamp(input=self.table.name),
                 **self._measure_agreement(counts),
             }

@@ -216,7 +216,10 @@ def _build_step_request(
     for table_input in job.reads:
         if table_input.name not in own_options and table_input.instead_of not in own_options:
             makers = [
-                step for output in table_input.follows for step in earlier if _find_output(step, output) is not None
+                step
+                for output in table_input.follows
+                for step in earlier
+                if _get_output_path(step, output) is not None
             ]
             if makers:
                 maker = max(makers, key=earlier.index)
@@ -225,7 +228,7 @@ def _build_step_request(
                         key: setting for key, setting in defaults.items() if key.partition("_format")[0] != option
                     }
                 defaults[table_input.name] = next(
-                    filter(None, (_find_output(maker, output) for output in table_input.follows))
+                    filter(None, (_get_output_path(maker, output) for output in table_input.follows))
                 )
                 if table_input.with_gates:
                     defaults["gate"] = maker.request.in_force.get("gate") or []
@@ -236,7 +239,7 @@ def _build_step_request(
         return build_request(job, params)
 
 
-def _find_output(step: Step, output: str) -> str | None:
+def _get_output_path(step: Step, output: str) -> str | None:
     """Return the path of an output such as "mean-ndcg.output", or None if the step does not write it."""
     command, _, option = output.partition(".")
     target = step.request.targets.get(option)

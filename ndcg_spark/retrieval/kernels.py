@@ -216,10 +216,10 @@ def find_candidates(
             if candidates.n_pairs > max_pairs:
                 candidates.prune()
                 if candidates.n_pairs > max_pairs // 2:  # too many pairs tie, or are closer than the margin
-                    yield candidates.pop_pairs()
+                    yield candidates.take_all_pairs()
     candidates.prune()
     if candidates.n_pairs:
-        yield candidates.pop_pairs()
+        yield candidates.take_all_pairs()
 
 
 @dataclass(slots=True)
@@ -261,7 +261,7 @@ class _Candidates:
         self.queries, self.items, self.values = [query[is_kept]], [item[is_kept]], [value[is_kept]]
         self.n_pairs = int(is_kept.sum())
 
-    def pop_pairs(self) -> Pairs:
+    def take_all_pairs(self) -> Pairs:
         """Return the candidates and clear them."""
         pairs = np.concatenate(self.queries).astype(np.int64), np.concatenate(self.items).astype(np.int64)
         self.queries, self.items, self.values, self.n_pairs = [], [], [], 0

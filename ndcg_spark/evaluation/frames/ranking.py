@@ -273,10 +273,10 @@ def choose_ranking(
     judgments, items, interactions = (
         None if table is None else _open_reference(table)[0] for table in (judgments, items, interactions)
     )
-    info, runs = describe_table(frame), None
+    info, empty_lists = describe_table(frame), None
     settings = fitted = fit_settings(info, settings)
     if settings.columns.ranked and judgments is not None:
-        runs, path = select_empty_lists(frame, settings), None
+        empty_lists, path = select_empty_lists(frame, settings), None
         frame, judgments, settings = explode_tables(frame, judgments, settings)
         info = describe_table(frame)
     relevances = frame if judgments is None else judgments
@@ -290,7 +290,7 @@ def choose_ranking(
     plan = plan_ranking(info, judged, settings, fitted=True)
     if plan.strategy != ENGINE and plan.why_spark_reads is not None:
         require_spark_allowed(settings, plan.why_spark_reads)
-    implementation = _build_strategy(plan, frame, judgments, runs, n_tasks, path, sizes)
+    implementation = _build_strategy(plan, frame, judgments, empty_lists, n_tasks, path, sizes)
     if TOPICS in settings.needs:
         tables = replace(tables, rows_with_topics=_select_rows_with_topics(plan, tables))
     return Ranking(
@@ -316,7 +316,7 @@ def _build_strategy(
     plan: RankingPlan,
     frame: DataFrame,
     judgments: DataFrame | None,
-    runs: DataFrame | None,
+    empty_lists: DataFrame | None,
     n_tasks: int | None,
     path: str | None,
     sizes: PartSizes,
@@ -327,9 +327,9 @@ def _build_strategy(
     judged = (
         None if judgments is None or plan.judgments is None else select_canonical_columns(judgments, plan.judgments)
     )
-    if runs is not None:
-        runs = runs.select(
-            *[exact_col(column).cast(rows.schema[column].dataType).alias(column) for column in runs.columns]
+    if empty_lists is not None:
+        empty_lists = empty_lists.select(
+            *[exact_col(column).cast(rows.schema[column].dataType).alias(column) for column in empty_lists.columns]
         )
     if settings.resolves_duplicates:
         rows = resolve_duplicates(
@@ -341,9 +341,9 @@ def _build_strategy(
     if plan.strategy == WINDOW:
         rows = _mark_rejected_rows(explode_scores(rows, settings), settings)
         judged = None if judged is None else select_valid_rows(judged, RowCheck(settings, judgments=True))
-        return Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks, runs=runs)
+        return Windows(plan=plan, rows=rows, judgments=judged, n_tasks=n_tasks, empty_lists=empty_lists)
     source = choose_source(frame, plan, rows, path=path, n_tasks=n_tasks, sizes=sizes)
-    return Engine(plan=plan, n_tasks=n_tasks, source=source, judgments=judged, runs=runs)
+    return Engine(plan=plan, n_tasks=n_tasks, source=source, judgments=judged, empty_lists=empty_lists)
 
 
 def _select_rows_with_topics(plan: RankingPlan, tables: ItemTables) -> DataFrame:
@@ -393,11 +393,11 @@ def select_valid_rows(rows: DataFrame, check: RowCheck) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine(Strategy):
-    """Rank rows of a source, with canonical judgments, in workers. `runs` comes from `select_empty_lists`."""
+    """Rank rows of a source, with canonical judgments, in workers. `empty_lists` comes from `select_empty_lists`."""
 
     source: Source
     judgments: DataFrame | None = None
-    runs: DataFrame | None = None
+    empty_lists: DataFrame | None = None
 
     def rankings(self) -> DataFrame:
         """Rank every query and count rejected rows. Lazy; two passes through workers, a shuffle of packed batches."""
@@ -446,8 +446,10 @@ class Engine(Strategy):
             sent = sent.unionAll(
                 in_workers(self.judgments, send_judgments, task, schema=EXCHANGE, keep_refusals=True)
             )
-        if self.runs is not None:
-            sent = sent.unionAll(in_workers(self.runs, send_empty_lists, task, schema=EXCHANGE, keep_refusals=True))
+        if self.empty_lists is not None:
+            sent = sent.unionAll(
+                in_workers(self.empty_lists, send_empty_lists, task, schema=EXCHANGE, keep_refusals=True)
+            )
         if isinstance(self.source, SparkSource):
             # Adaptive execution combines small partitions, but not after a repartition to a given number or by id:
             # 200 tasks for six rows take 6.5 s, one task takes 0.7 s. `n_tasks` is set if adaptive execution is off.
@@ -496,10 +498,10 @@ class Arrays(Strategy):
         rankings = in_workers(self.rows, rank, self.plan.task, schema=schema, keep_refusals=True)
         if self.settings.check_duplicates != "all" or not self.settings.columns.query:
             return rankings
-        return in_tasks(_refuse_repeats(rankings, self.settings), self.n_tasks)
+        return in_tasks(_refuse_repeated_queries(rankings, self.settings), self.n_tasks)
 
 
-def _refuse_repeats(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def _refuse_repeated_queries(rankings: DataFrame, settings: EvaluationSettings) -> DataFrame:
     keys = ["run", *settings.columns.query]
     n_rows = F.sum("n_rows").over(Window.partitionBy(*exact_cols(keys)))
     shown = format_query_key(

@@ -40,12 +40,12 @@ JUDGED = "judged"
 class Windows(Strategy):
     """Rank by window functions, given valid canonical judgments and rows that are valid or marked as rejected.
 
-    Rejected rows have no score, item or relevance: they are only counted. `runs` comes from `select_empty_lists`.
+    Rejected rows have no score, item or relevance: they are only counted. `empty_lists` are as for `Engine`.
     """
 
     rows: DataFrame
     judgments: DataFrame | None = None
-    runs: DataFrame | None = None
+    empty_lists: DataFrame | None = None
 
     @property
     def cost(self) -> str:
@@ -72,16 +72,16 @@ class Windows(Strategy):
         if self.judgments is None:
             return rows.withColumn(JUDGED, F.col(col.RELEVANCE).isNotNull())
         keys = _list_keys(rows, self.settings)
-        if self.runs is not None and keys[-1] in self.runs.columns:
+        if self.empty_lists is not None and keys[-1] in self.empty_lists.columns:
             # Rows of empty lists have the segments of their queries.
-            rows = rows.unionByName(self.runs.where(exact_col(keys[-1]).isNotNull()), allowMissingColumns=True)
+            rows = rows.unionByName(self.empty_lists.where(exact_col(keys[-1]).isNotNull()), allowMissingColumns=True)
         judgments = _number_copies(self._partition_by_query(self.judgments), self.settings)
         for carried in _list_carried(rows, self.settings):
             if carried in judgments.columns:
                 judgments = judgments.withColumnRenamed(carried, JUDGED_BESIDE + carried)
         if col.RUN in keys:
             runs = self.rows.select(col.RUN).where(F.col(col.RUN).isNotNull())
-            runs = (runs if self.runs is None else runs.unionAll(self.runs.select(col.RUN))).distinct()
+            runs = (runs if self.empty_lists is None else runs.unionAll(self.empty_lists.select(col.RUN))).distinct()
             judgments = in_tasks(runs, self.n_tasks).crossJoin(judgments)
         joined = rows.withColumn("copy", F.lit(1)).join(judgments, [*keys, col.ITEM, "copy"], "full")
         # The column added in between keeps Spark from combining the two repartitions.

@@ -330,8 +330,8 @@ def keep_first_tie_groups(entries: Entries, k: int | None, *, everywhere: bool) 
     """Keep the tie groups that begin within the first k ranks: best score first, then the lowest relevance.
 
     With `everywhere`, entries of equal score and relevance are merged in all groups. Without it, groups that begin
-    within the first k + 1 ranks are kept, and only the entries of a group that extends beyond these ranks are merged, without
-    their items.
+    within the first k + 1 ranks are kept. Entries are merged only in a group that extends beyond these ranks, and its
+    items are dropped.
     """
     score, relevance = entries.numbers(col.SCORE), _get_relevance_key(entries)
     order = ragged.argsort_descending(score, entries.offsets)
