@@ -92,7 +92,7 @@ class _ClickWork(Work[S]):
             **described,
         }
         runs = sorted({estimate["run"] for estimate in described.get("estimates", [])}) or [""]
-        slices = self.job.build_slices(runs, empty=[""] if allows else [])
+        slices = self.job.build_slices(runs, may_be_empty=[""] if allows else [])
         rows = Rows(frame=self._build_table(output), slices=slices)
         return Outcome(facts=facts, tables={"output": rows}, lines=self._iterate_report(facts))
 

@@ -163,7 +163,7 @@ class Means(Work[EvaluationSettings]):
         tables = {"output": Rows(frame=self.metric_table(summary, facts), slices=self.job.build_slices(runs))}
         if queries is not None:
             non_empty_runs = {row["run"] for row in summary if not row["segment_by"] and row["n_queries"]}
-            slices = self.job.build_slices(runs, empty=sorted(set(runs) - non_empty_runs))
+            slices = self.job.build_slices(runs, may_be_empty=sorted(set(runs) - non_empty_runs))
             tables["per_query_output"] = Rows(frame=queries, slices=slices)
         return Outcome(facts=facts, tables=tables, lines=self._format_lines(facts))
 

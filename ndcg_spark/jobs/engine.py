@@ -14,7 +14,7 @@ from ndcg_spark.jobs.options import format_flag
 from ndcg_spark.jobs.places import Target, name_missing_packages
 from ndcg_spark.local.pandas_later import leave_pandas_out
 from ndcg_spark.tables.kinds import TABLE_KINDS
-from ndcg_spark.tables.places import canonical, is_local
+from ndcg_spark.tables.places import canonicalize, is_local
 
 LOCAL: Final = "local"
 SPARK: Final = "spark"
@@ -80,7 +80,7 @@ def _find_obstacle(request: Request[Any]) -> str | None:
 
 def needs_spark(target: Target | None) -> bool:
     """Check whether only Spark can write a table."""
-    return target is not None and (target.format in TABLE_KINDS or not is_local(canonical(target.reference)))
+    return target is not None and (target.format in TABLE_KINDS or not is_local(canonicalize(target.reference)))
 
 
 def _open_tables(request: Request[Any]) -> Any:

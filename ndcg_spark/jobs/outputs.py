@@ -21,8 +21,8 @@ from ndcg_spark.errors import InputRefusedError, NdcgSparkError, get_message
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.options import format_flag
 from ndcg_spark.jobs.places import Target
-from ndcg_spark.tables import Reading, Rows, SliceWrite, check_output, refusing, write_together
-from ndcg_spark.tables.claims import Tell
+from ndcg_spark.tables import Rows, SliceWrite, UsedPlaces, check_output, convert_write_errors, write_together
+from ndcg_spark.tables.claims import Reporter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,9 +77,9 @@ def check_target(
     name: str,
     target: Target,
     schema: T.StructType | pa.Schema,
-    readings: Sequence[Reading],
-    tell: Tell,
-) -> Reading:
+    used_places: Sequence[UsedPlaces],
+    report: Reporter,
+) -> UsedPlaces:
     """Refuse a table that cannot be written or would overwrite other data; return its place. Runs no action."""
     return check_output(
         spark,
@@ -87,9 +87,9 @@ def check_target(
         target.kind,
         schema,
         name=format_flag(name),
-        readings=readings,
+        used_places=used_places,
         grow=target.grow,
-        tell=tell,
+        report=report,
     )
 
 
@@ -157,7 +157,7 @@ def write_all(
     progress.record(**counts, config_hash=facts.get("config_hash"))
     # Text files come last: they are complete by then, and renaming them is all that is left, so none is rolled back.
     texts = [partial(StagedFile, path, text) for _, path, text in files]
-    write_together(tables, more=texts, step=progress.step, tell=progress.log)
+    write_together(tables, stage_others=texts, step=progress.step, report=progress.log)
     written = [{"what": rows.holds, "reference": rows.reference} for rows in tables]
     written += [{"what": label, "reference": path} for label, path, _ in files]
     progress.record(outputs=written)
@@ -180,7 +180,7 @@ class StagedFile(SliceWrite):
                 if pattern.fullmatch(path.name) and time.time() - path.stat().st_mtime > _MAX_UNFINISHED_SECONDS:
                     path.unlink()
         try:
-            with refusing(reference):
+            with convert_write_errors(reference):
                 self._unfinished.write_text(text + "\n", encoding="utf-8")
         except BaseException:
             self.close()

@@ -27,7 +27,7 @@ from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import check_target
 from ndcg_spark.jobs.places import Source, Target, format_place
 from ndcg_spark.sources.stores import is_hidden, list_files, walk_folder
-from ndcg_spark.tables.claims import Tell
+from ndcg_spark.tables.claims import Reporter
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
 from ndcg_spark.tables.places import find_shared_folder, is_local, resolve_spark_path
@@ -95,7 +95,7 @@ def _hash_names(files: Sequence[str] | str) -> dict[str, Any]:
 
 def describe_files(reference: str) -> dict[str, Any]:
     """Return number, bytes and newest time of local files; empty for a remote path, a glob, or too many files."""
-    place = Path(tables.canonical(reference))
+    place = Path(tables.canonicalize(reference))
     if not place.is_absolute() or not place.exists():
         return {}
     files, size, newest = 0, 0, 0.0
@@ -156,18 +156,18 @@ RUN_LOG_SCHEMA = pa.schema(
 
 
 class RunLog:
-    """Table of runs. `slices` is the slice of a run; `tell` reports removed leftovers."""
+    """Table of runs. `slices` is the slice of a run; `report` reports removed leftovers."""
 
-    def __init__(self, spark: SparkSession | None, target: Target, slices: tables.Slices, tell: Tell) -> None:
-        self.reference, self._spark, self._target, self._tell = target.reference, spark, target, tell
+    def __init__(self, spark: SparkSession | None, target: Target, slices: tables.Slices, report: Reporter) -> None:
+        self.reference, self._spark, self._target, self._report = target.reference, spark, target, report
         self._slices = slices
         self._folder: Path | None = None
 
-    def check(self, readings: Sequence[tables.Reading]) -> None:
+    def check(self, used_places: Sequence[tables.UsedPlaces]) -> None:
         """Refuse a run log that cannot be written, or that overlaps an input or output of the job."""
-        reading = check_target(self._spark, "run_log", self._target, RUN_LOG_SCHEMA, readings, self._tell)
+        places = check_target(self._spark, "run_log", self._target, RUN_LOG_SCHEMA, used_places, self._report)
         if self._target.format == "parquet":
-            (place,) = reading.folders
+            (place,) = places.folders
             self._folder = find_shared_folder(self._spark, place, self.reference)
 
     def write(self, row: Mapping[str, Any], slices: tables.Slices | None = None) -> None:
@@ -176,16 +176,16 @@ class RunLog:
         with ExitStack() as stack:
             writes = [self._stage([row], self._slices, stack)]
             if before != self._slices:
-                writes.append(self._stage([], replace(before, empty=frozenset(before.folders)), stack))
+                writes.append(self._stage([], replace(before, may_be_empty=frozenset(before.folders)), stack))
             tables.swap_in(writes)
 
     def _stage(self, rows: Sequence[Mapping[str, Any]], slices: tables.Slices, stack: ExitStack) -> tables.SliceWrite:
         if self._folder is not None and not (self._folder / "_delta_log").exists():
             # Written with pyarrow: a Spark job for one row takes longer than some evaluations.
-            with tables.refusing(self.reference):
-                write = FolderWrite(self._spark, self._folder, slices, self.reference, self._tell)
+            with tables.convert_write_errors(self.reference):
+                write = FolderWrite(self._spark, self._folder, slices, self.reference, self._report)
                 stack.enter_context(closing(write))
-                place = write.claim.rows / write.folders[0]
+                place = write.claim.rows_folder / write.folders[0]
                 place.mkdir(parents=True)
                 pq.write_table(_build_arrow_table(rows, slices.dataset), place / "part-00000.parquet")
             return write
@@ -193,7 +193,12 @@ class RunLog:
         return stack.enter_context(
             closing(
                 tables.stage_slices(
-                    self._build_frame(rows), self.reference, target.kind, slices, grow=target.grow, tell=self._tell
+                    self._build_frame(rows),
+                    self.reference,
+                    target.kind,
+                    slices,
+                    grow=target.grow,
+                    report=self._report,
                 )
             )
         )
@@ -241,23 +246,23 @@ def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def find_places(spark: SparkSession | None, request: Request[Any]) -> list[tables.Reading]:
+def find_places(spark: SparkSession | None, request: Request[Any]) -> list[tables.UsedPlaces]:
     """Find where a job reads and writes, as far as is known before its tables are opened. Runs no action."""
-    readings = []
+    used_places = []
     for name, source in request.sources.items():
         reference, kind = source.reference, source.format
         with suppress(*spark_errors()):  # the job refuses inputs that cannot be opened
             frame = None if spark is None else _open_frame(spark, reference, kind)
-            readings.append(tables.reading_of(spark, format_place(name, reference), reference, kind, frame))
+            used_places.append(tables.find_used_places(spark, format_place(name, reference), reference, kind, frame))
     for name, target in request.targets.items():
         reference = target.reference
         with suppress(*spark_errors(NdcgSparkError)):  # the job refuses outputs that cannot be written
-            place = tables.canonical(_resolve_place(spark, reference, is_table=target.format in TABLE_KINDS))
-            readings.append(tables.Reading(name=format_place(name, reference), folders=frozenset([place])))
+            place = tables.canonicalize(_resolve_place(spark, reference, is_table=target.format in TABLE_KINDS))
+            used_places.append(tables.UsedPlaces(name=format_place(name, reference), folders=frozenset([place])))
     for name, path in request.paths.items():
-        file = tables.canonical(os.path.abspath(path))
-        readings.append(tables.Reading(name=format_place(name, path), files=frozenset([file])))
-    return readings
+        file = tables.canonicalize(os.path.abspath(path))
+        used_places.append(tables.UsedPlaces(name=format_place(name, path), files=frozenset([file])))
+    return used_places
 
 
 def _open_frame(spark: SparkSession, reference: str, kind: str) -> DataFrame | None:
@@ -283,8 +288,8 @@ def read_runs(
 
     Runs an action if the run log is a table.
     """
-    if place.format not in TABLE_KINDS and is_local(tables.canonical(place.reference)):
-        root, of_night = Path(tables.canonical(place.reference)), f"run_date={night}"
+    if place.format not in TABLE_KINDS and is_local(tables.canonicalize(place.reference)):
+        root, of_night = Path(tables.canonicalize(place.reference)), f"run_date={night}"
         nights = sorted(path for path in root.glob("run_date=*" if later else of_night) if path.name >= of_night)
         return [
             {**row, "run_date": date.fromisoformat(folder.name.partition("=")[2])}

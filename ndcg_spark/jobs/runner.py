@@ -59,7 +59,15 @@ from ndcg_spark.jobs.run_log import (
     format_options,
     to_json,
 )
-from ndcg_spark.tables import Rows, Slices, canonical, reading_of, refuse_inside_table, refuse_nested, refusing
+from ndcg_spark.tables import (
+    Rows,
+    Slices,
+    canonicalize,
+    convert_write_errors,
+    find_used_places,
+    refuse_inside_table,
+    refuse_nested,
+)
 from ndcg_spark.tables.kinds import TABLE_KINDS
 
 if TYPE_CHECKING:
@@ -350,9 +358,13 @@ class Job(Generic[S]):
     def is_requested(self, output: str) -> bool:
         return self.request.shared.json is not None if output == "json" else output in self.request.targets
 
-    def build_slices(self, runs: Sequence[str] = ("",), *, empty: Sequence[str] = (), whole: bool = False) -> Slices:
+    def build_slices(
+        self, runs: Sequence[str] = ("",), *, may_be_empty: Sequence[str] = (), whole: bool = False
+    ) -> Slices:
         """Build the slices of runs under the night and data set of the request; see `Slices.for_night`."""
-        return Slices.for_night(self.request.run_date, self.request.dataset, runs, empty=empty, whole=whole)
+        return Slices.for_night(
+            self.request.run_date, self.request.dataset, runs, may_be_empty=may_be_empty, whole=whole
+        )
 
     def persist(self, frame: DataFrame) -> bool:
         """Cache rows until the job ends; False if the platform has no cache."""
@@ -542,17 +554,17 @@ def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) 
         return
     schemas = {"rejects": REJECT_SCHEMA, **work.schemas()}
     frames = {name: table.frame for name, table in job.tables.items()}
-    readings = [
-        reading_of(spark, format_place(name, source.reference), source.reference, source.kind, frames.get(name))
+    used_places = [
+        find_used_places(spark, format_place(name, source.reference), source.reference, source.kind, frames.get(name))
         for name, source in request.sources.items()
     ]
     for output in request.command.shown_outputs:
         if output.name in request.targets:
             target, schema = request.targets[output.name], schemas[output.name]
-            readings.append(check_target(spark, output.name, target, schema, readings, progress.log))
+            used_places.append(check_target(spark, output.name, target, schema, used_places, progress.log))
     for path in request.paths.values():
-        refuse_nested(canonical(os.path.abspath(path)), path, readings)
-        with refusing(path):
+        refuse_nested(canonicalize(os.path.abspath(path)), path, used_places)
+        with convert_write_errors(path):
             refuse_inside_table(path)
 
 
@@ -579,7 +591,9 @@ def _write_outputs(outcome: Outcome, job: Job[S], progress: Progress) -> None:
     rows_to_write: list[Rows] = []
     files: list[tuple[str, str, str]] = []
     if "rejects" in request.targets and outcome.tables:
-        tables["rejects"] = Rows(frame=job.work.build_rejects(job.input_counts), slices=job.build_slices(empty=[""]))
+        tables["rejects"] = Rows(
+            frame=job.work.build_rejects(job.input_counts), slices=job.build_slices(may_be_empty=[""])
+        )
     for output in request.command.outputs:
         content = tables.get(output.name)
         if isinstance(content, str):

@@ -74,10 +74,12 @@ class _JudgmentWork(Work[S]):
                 f"the input has no {self.KIND} to judge; nothing was written (--allow-empty deletes the existing "
                 "rows)."
             )
-        tables = {"output": Rows(frame=self.judgments, slices=self.job.build_slices(empty=[""] if allows else []))}
+        tables = {
+            "output": Rows(frame=self.judgments, slices=self.job.build_slices(may_be_empty=[""] if allows else []))
+        }
         if "disputed" in self.judgments.columns:
             disputes = self.judgments.where("disputed")
-            tables["disputes"] = Rows(frame=disputes, slices=self.job.build_slices(empty=[""]))
+            tables["disputes"] = Rows(frame=disputes, slices=self.job.build_slices(may_be_empty=[""]))
         return Outcome(facts=facts, tables=tables, lines=self._summarize(facts))
 
     def _summarize(self, facts: Mapping[str, Any]) -> Iterator[str]:

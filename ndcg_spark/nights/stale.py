@@ -24,7 +24,7 @@ from ndcg_spark.jobs.places import Source, Target
 from ndcg_spark.jobs.run_log import ENDED_WELL, read_runs
 from ndcg_spark.nights.steps import Night, Step
 from ndcg_spark.sources.local import open_local
-from ndcg_spark.tables import canonical
+from ndcg_spark.tables import canonicalize
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ def has_later_nights(night: Night) -> bool:
 
 
 def _has_later(target: Target, night: date) -> bool:
-    folders = (folder.name for folder in Path(canonical(target.reference)).glob("run_date=*"))
+    folders = (folder.name for folder in Path(canonicalize(target.reference)).glob("run_date=*"))
     return any(folder > f"run_date={night}" for folder in folders)
 
 

@@ -54,7 +54,7 @@ from ndcg_spark.nights.results import BEFORE, NOT_RUN, StepResult
 from ndcg_spark.nights.stale import Stale, find_stale, has_later_nights
 from ndcg_spark.nights.steps import Night, Step
 from ndcg_spark.sources.local import open_memory_table
-from ndcg_spark.tables import canonical, slice_name
+from ndcg_spark.tables import canonicalize, slice_name
 from ndcg_spark.tables.claims import claim_slices
 
 if TYPE_CHECKING:
@@ -362,7 +362,7 @@ def lock_night(request: Request[Any]) -> Iterator[None]:
         return
     night = f"run_date={request.run_date}/slice={slice_name(request.dataset, 'nightly')}"
     try:
-        claim = claim_slices(Path(canonical(run_log.reference)), [night], lambda message: None)
+        claim = claim_slices(Path(canonicalize(run_log.reference)), [night], lambda message: None)
     except OutputRefusedError as error:
         raise OutputRefusedError(
             f"the night {request.run_date} of data set {request.dataset!r} is already being run by another process: "

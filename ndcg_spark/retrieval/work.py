@@ -62,7 +62,8 @@ class Retrieve(Work[RetrievalJobSettings]):
         facts = self._facts(summary)
         tables = {
             output: Rows(
-                frame=frame, slices=self.job.build_slices(runs, empty=runs if output == "judgments_output" else [])
+                frame=frame,
+                slices=self.job.build_slices(runs, may_be_empty=runs if output == "judgments_output" else []),
             )
             for output, frame in self.frames.items()
         }

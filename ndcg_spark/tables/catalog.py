@@ -1,4 +1,4 @@
-"""Catalog tables: read their facts, check them against results, create and alter them."""
+"""Catalog tables: read their properties, check them against results, create and alter them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ndcg_spark.tables.kinds import (
     list_columns,
     match_name,
 )
-from ndcg_spark.tables.places import canonical
+from ndcg_spark.tables.places import canonicalize
 from ndcg_spark.tables.slices import PARTITIONS
 
 
@@ -52,7 +52,7 @@ _SCHEMA = re.compile(rf"(?:[A-Za-z_]\w*|{_QUOTED})(?:\.(?:[A-Za-z_]\w*|{_QUOTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableFacts:
+class CatalogTable:
     """A table as the catalog describes it. `growth` is the difference between its columns and the rows to write.
 
     `columns` has no partition columns. `format` is the format of its files, or of its log. `location` is None if the
@@ -80,10 +80,10 @@ def describe(spark: SparkSession, target: str) -> dict[str, str]:
     described = spark.sql(f"DESCRIBE TABLE EXTENDED {target}").collect()
     rows = [((row[0] or "").strip().lower(), (row[1] or "").strip()) for row in described]
     start = next((number for number, (key, _) in enumerate(rows) if key in _DETAILS), 0)
-    facts: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for key, value in rows[start:]:
-        facts.setdefault(key, value)
-    return facts
+        properties.setdefault(key, value)
+    return properties
 
 
 def locate_table(spark: SparkSession, table: str) -> str:
@@ -93,20 +93,20 @@ def locate_table(spark: SparkSession, table: str) -> str:
     """
     try:
         if spark.catalog.tableExists(table):
-            facts = describe(spark, table)
-            location = facts.get("location")
-            if facts.get("provider", "").lower() not in COMMITTED and not location:
+            properties = describe(spark, table)
+            location = properties.get("location")
+            if properties.get("provider", "").lower() not in COMMITTED and not location:
                 raise OutputRefusedError(f"{table!r} is a view, or a table without a location; name another table.")
         else:
             schema, name = split_name(table)
             if schema and not spark.catalog.databaseExists(schema):
                 raise OutputRefusedError(f"table {table!r} cannot be created: there is no schema {schema!r}.")
             rows = spark.sql(f"DESCRIBE SCHEMA {schema or read_current_schema(spark)}").collect()
-            facts = {str(row[0]).lower(): row[1] for row in rows}
-            location = f"{facts['location'].rstrip('/')}/{name.lower()}" if facts.get("location") else None
+            properties = {str(row[0]).lower(): row[1] for row in rows}
+            location = f"{properties['location'].rstrip('/')}/{name.lower()}" if properties.get("location") else None
     except SPARK_ERRORS as error:
         raise OutputRefusedError(f"cannot write to table {table!r}: {first_line(error)}") from error
-    return canonical(location) if location else f"table:{table.replace('`', '').lower()}"
+    return canonicalize(location) if location else f"table:{table.replace('`', '').lower()}"
 
 
 def split_name(table: str) -> tuple[str, str]:
@@ -155,19 +155,19 @@ def read_current_schema(spark: SparkSession) -> str:
 
 
 def check_table(
-    spark: SparkSession, table: str, stored: Iterable[Field], kind: str = "table", *, grow: bool = True
-) -> TableFacts | None:
-    """Check a table against the columns `stored`. Return its facts, or None if it does not exist.
+    spark: SparkSession, table: str, new_columns: Iterable[Field], kind: str = "table", *, grow: bool = True
+) -> CatalogTable | None:
+    """Check a table against the columns of new rows. Return it, or None if it does not exist.
 
-    Refuse another provider, other partitioning, or other columns. `stored` has no partition columns; `kind` is a
+    Refuse another provider, other partitioning, or other columns. `new_columns` has no partition columns; `kind` is a
     provider, or `table` for any. See `ExistingTable.compare` for `grow`.
     """
     try:
         if not spark.catalog.tableExists(table):
             return None
-        facts = describe(spark, table)
+        properties = describe(spark, table)
         schema = read_schema(spark, table)
-        provider = facts.get("provider", "hive").lower()
+        provider = properties.get("provider", "hive").lower()
         # A Delta commit can replace any rows, so such a table may be clustered instead of partitioned.
         columns = [] if provider == "delta" else spark.catalog.listColumns(table)
     except SPARK_ERRORS as error:
@@ -180,7 +180,7 @@ def check_table(
         raise OutputRefusedError(
             f"table {table!r} is of provider {provider!r}; this version writes {', '.join(TABLE_PROVIDERS)}."
         )
-    serde = facts.get("serde library", "").lower()
+    serde = properties.get("serde library", "").lower()
     file_format = (
         provider if provider != "hive" else next((name for name in ("parquet", "orc") if name in serde), None)
     )
@@ -204,13 +204,13 @@ def check_table(
             f"table {table!r} has write.wap.enabled, and spark.wap.id is set: a commit would be staged where neither "
             "this job nor a reader sees it; set spark.wap.branch in place of spark.wap.id, and publish that branch."
         )
-    existing = ExistingTable(name=f"table {table!r}", schema=schema, way_out="name another table", in_catalog=True)
-    return TableFacts(
+    existing = ExistingTable(name=f"table {table!r}", schema=schema, hint="name another table", in_catalog=True)
+    return CatalogTable(
         name=table,
         format=file_format,
-        location=facts.get("location"),
+        location=properties.get("location"),
         columns=select_results(schema),
-        growth=existing.compare(stored, grow=grow),
+        growth=existing.compare(new_columns, grow=grow),
     )
 
 
@@ -270,12 +270,12 @@ def choose_provider(spark: SparkSession, kind: str) -> str:
     return default if default in COMMITTED else "parquet"
 
 
-def create_table(spark: SparkSession, table: str, stored: Iterable[Field], kind: str) -> bool:
+def create_table(spark: SparkSession, table: str, new_columns: Iterable[Field], kind: str) -> bool:
     """Create a table unless it exists. Return True if this call created it.
 
     Another writer may create it first, and may even drop it again.
     """
-    columns = ", ".join(map(_declare, [*list_columns(stored), *PARTITION_COLUMNS]))
+    columns = ", ".join(map(_declare, [*list_columns(new_columns), *PARTITION_COLUMNS]))
     provider = choose_provider(spark, kind)
     try:
         spark.sql(f"CREATE TABLE {table} ({columns}) USING {provider} PARTITIONED BY ({', '.join(PARTITIONS)})")
@@ -286,23 +286,23 @@ def create_table(spark: SparkSession, table: str, stored: Iterable[Field], kind:
     return True
 
 
-def cast_to_table(rows: DataFrame, facts: TableFacts) -> DataFrame:
+def cast_to_table(rows: DataFrame, catalog_table: CatalogTable) -> DataFrame:
     """Cast rows to the columns of a table, partition columns last. Missing columns are null. Lazy."""
-    declared = {*PARTITIONS, *(column.lower() for column in facts.columns.names)}
+    declared = {*PARTITIONS, *(column.lower() for column in catalog_table.columns.names)}
     undeclared = [column for column in rows.columns if column.lower() not in declared]
     if undeclared:
         raise OutputRefusedError(
-            f"table {facts.name!r} has no column {undeclared[0]!r}: another job changed its columns meanwhile; "
-            "run again."
+            f"table {catalog_table.name!r} has no column {undeclared[0]!r}: another job changed its columns "
+            "meanwhile; run again."
         )
     columns = []
-    for field in facts.columns:
+    for field in catalog_table.columns:
         match = match_name(field.name, rows.columns)
         value = F.lit(None) if match is None else exact_col(match)
         columns.append(value.cast(field.dataType).alias(field.name))
     return rows.select(*columns, *PARTITIONS)
 
 
-def read_columns(spark: SparkSession, facts: TableFacts) -> TableFacts:
+def read_columns(spark: SparkSession, catalog_table: CatalogTable) -> CatalogTable:
     """Read the columns of a table again, as other jobs may have added some."""
-    return replace(facts, columns=select_results(read_schema(spark, facts.name)))
+    return replace(catalog_table, columns=select_results(read_schema(spark, catalog_table.name)))

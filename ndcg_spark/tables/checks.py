@@ -34,10 +34,10 @@ from ndcg_spark.sources.stores import (
     strip_file_scheme,
     walk_folder,
 )
-from ndcg_spark.tables.claims import HIDDEN, Tell
+from ndcg_spark.tables.claims import LOCK_FOLDER, Reporter
 from ndcg_spark.tables.kinds import COMMITTED, TABLE_KINDS, ColumnType, ExistingTable, Field, Growth, list_columns
 from ndcg_spark.tables.places import (
-    canonical,
+    canonicalize,
     find_shared_folder,
     is_local,
     is_within,
@@ -45,7 +45,7 @@ from ndcg_spark.tables.places import (
     resolve_spark_path,
 )
 from ndcg_spark.tables.slices import refuse_stamps
-from ndcg_spark.tables.writing import refusing
+from ndcg_spark.tables.writing import convert_write_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,8 +60,8 @@ _MAX_SLICES_READ = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """Places that a job reads, or will write. No other output may overlap them. `name` is for messages.
+class UsedPlaces:
+    """Places that an input or output of a job uses, so that no other output may overlap them; `name` is for messages.
 
     `folders` (with everything below them) and `files` are canonical. `patterns` are globs that new files and folders
     must not match, because the next run would read them.
@@ -79,9 +79,9 @@ class Reading:
         return overlaps or any(_matches(place, pattern) for pattern in self.patterns)
 
 
-def reading_of(
+def find_used_places(
     spark: SparkSession | None, name: str, reference: str, kind: str | None, frame: DataFrame | None
-) -> Reading:
+) -> UsedPlaces:
     """Find the places that a frame reads. Lists its files, runs no action. Refuse if no place can be found.
 
     `reference` is its path, table or query. Without a frame (None), single files and unreachable places are ignored,
@@ -95,9 +95,9 @@ def reading_of(
             from ndcg_spark.tables.catalog import describe
 
             location = describe(spark, reference).get("location")
-            folders = frozenset([canonical(location)] if location else [])
+            folders = frozenset([canonicalize(location)] if location else [])
         elif kind != "sql":
-            place = canonical(_resolve_reference(spark, reference))
+            place = canonicalize(_resolve_reference(spark, reference))
             files = frozenset(_list_local_files(reference) if spark is None and is_local(place) else [])
             if is_pattern(reference):
                 patterns = (place,)
@@ -115,7 +115,7 @@ def reading_of(
             f"cannot find the location of {name}, which no output may replace: {reason.rstrip('.')}."
         ) from unknown
     # A remote file is not a folder.
-    return Reading(name=name, folders=folders - files, files=files, patterns=patterns)
+    return UsedPlaces(name=name, folders=folders - files, files=files, patterns=patterns)
 
 
 def _list_local_files(path: str) -> Iterator[str]:
@@ -144,23 +144,25 @@ def _resolve_files(uris: Sequence[str]) -> Iterator[str]:
     for uri in uris:
         folder, _, name = unquote(uri).rpartition("/")
         if folder not in resolved:
-            resolved[folder] = canonical(folder)
+            resolved[folder] = canonicalize(folder)
         place = f"{resolved[folder]}/{name}"
         yield os.path.realpath(place) if is_local(place) and os.path.islink(place) else place
 
 
 def _matches(place: str, pattern: str) -> bool:
     """Check whether a glob matches a place or a folder around it, up to the braces of its parts."""
-    globs, parts = pattern.split("/"), place.split("/")
-    pairs = zip(parts, globs, strict=False)
-    return len(parts) >= len(globs) and all(fnmatchcase(part, re.sub(r"\{.*", "*", glob)) for part, glob in pairs)
+    part_patterns, parts = pattern.split("/"), place.split("/")
+    pairs = zip(parts, part_patterns, strict=False)
+    return len(parts) >= len(part_patterns) and all(
+        fnmatchcase(part, re.sub(r"\{.*", "*", part_pattern)) for part, part_pattern in pairs
+    )
 
 
-def refuse_nested(place: str, reference: str, readings: Sequence[Reading]) -> None:
+def refuse_nested(place: str, reference: str, used_places: Sequence[UsedPlaces]) -> None:
     """Raise when writing to a canonical place would change what is read or otherwise written."""
-    for reading in readings:
-        if reading.touches(place):
-            raise OutputRefusedError(f"output {reference!r} overlaps {reading.name}; choose another path or table.")
+    for places in used_places:
+        if places.touches(place):
+            raise OutputRefusedError(f"output {reference!r} overlaps {places.name}; choose another path or table.")
 
 
 def check_output(
@@ -170,43 +172,43 @@ def check_output(
     schema: T.StructType | pa.Schema,
     *,
     name: str = "an output",
-    readings: Sequence[Reading] = (),
+    used_places: Sequence[UsedPlaces] = (),
     grow: bool = True,
-    tell: Tell | None = None,
-) -> Reading:
+    report: Reporter | None = None,
+) -> UsedPlaces:
     """Refuse an output that cannot be written, or that this package did not write. Runs no action.
 
-    Lists folders and reads schemas. Return the output's place, for the `readings` of the next output. With `grow`,
-    table and rows may lack each other's columns; `tell` reports these columns, and checks that were not possible.
+    Lists folders and reads schemas. Return the output's place, for the `used_places` of the next output. With `grow`,
+    table and rows may lack each other's columns; `report` gets lines about these columns and about skipped checks.
     Without a session, the output must be a local folder.
     """
     kind = kind or guess_format(reference)
-    with refusing(reference):  # folders may deny access
+    with convert_write_errors(reference):  # folders may deny access
         if kind not in (*TABLE_KINDS, *PATH_FORMATS):
             raise OutputRefusedError(
-                f"outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}."
+                f"{reference!r}: outputs are written as {', '.join((*PATH_FORMATS, *TABLE_KINDS))}, not {kind!r}."
             )
         refuse_stamps(schema.names, reference)
-        stored = (*list_columns(schema), ColumnType("dataset", "string"))
+        new_columns = (*list_columns(schema), ColumnType("dataset", "string"))
         if spark is None:
-            require_folder(kind, canonical(reference), reference)
+            require_folder(kind, canonicalize(reference), reference)
         if kind in TABLE_KINDS and spark is not None:
             from ndcg_spark.tables.catalog import check_table, locate_table
 
             _check_name(spark, reference, kind)
             place = locate_table(spark, reference)
-            refuse_nested(canonical(place), reference, readings)
-            facts = check_table(spark, reference, stored, kind, grow=grow)
-            growth = Growth() if facts is None else facts.growth
+            refuse_nested(canonicalize(place), reference, used_places)
+            catalog_table = check_table(spark, reference, new_columns, kind, grow=grow)
+            growth = Growth() if catalog_table is None else catalog_table.growth
             find_shared_folder(spark, place, reference)
         else:
             place = resolve_spark_path(spark, reference)
-            refuse_nested(canonical(place), reference, readings)
-            growth = _check_folder(spark, place, reference, kind, stored, grow, tell or _log.warning)
-    if tell is not None:
+            refuse_nested(canonicalize(place), reference, used_places)
+            growth = _check_folder(spark, place, reference, kind, new_columns, grow, report or _log.warning)
+    if report is not None:
         for line in growth.format_lines(reference):
-            tell(line)
-    return Reading(name=f"{name} {reference!r}", folders=frozenset([canonical(place)]))
+            report(line)
+    return UsedPlaces(name=f"{name} {reference!r}", folders=frozenset([canonicalize(place)]))
 
 
 def _check_folder(
@@ -214,9 +216,9 @@ def _check_folder(
     place: str,
     reference: str,
     kind: str,
-    stored: Sequence[ColumnType],
+    new_columns: Sequence[ColumnType],
     grow: bool,
-    tell: Tell,
+    report: Reporter,
 ) -> Growth:
     """Compare the columns of slices with the results. Refuse a folder with other files, or inside another table.
 
@@ -234,7 +236,7 @@ def _check_folder(
             f"(CREATE TABLE ... USING {table.kind} LOCATION {table.root!r}) and name it, or write to another folder."
         )
     parent_table = (
-        _find_remote_table_above(spark, place, tell)
+        _find_remote_table_above(spark, place, report)
         if folder is None and spark is not None
         else _find_table_above(Path(place))
     )
@@ -253,8 +255,8 @@ def _check_folder(
             columns = spark.read.format(kind).option("mergeSchema", "true").load(slices).schema
     except spark_errors() as error:
         raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {first_line(error)}") from error
-    return ExistingTable(name=repr(reference), schema=columns, way_out="write to a new folder").compare(
-        stored, grow=grow
+    return ExistingTable(name=repr(reference), schema=columns, hint="write to a new folder").compare(
+        new_columns, grow=grow
     )
 
 
@@ -323,7 +325,7 @@ def _check_name(spark: SparkSession, reference: str, kind: str) -> None:
         )
     if kind in COMMITTED and not spark.catalog.tableExists(reference):
         try:
-            spark.read.format(kind).load(f"/{HIDDEN}/none").schema  # noqa: B018  # analysis is lazy on Connect
+            spark.read.format(kind).load(f"/{LOCK_FOLDER}/none").schema  # noqa: B018  # analysis is lazy on Connect
         except spark_errors() as error:
             if "DATA_SOURCE_NOT_FOUND" in str(error):
                 raise OutputRefusedError(
@@ -362,7 +364,7 @@ def _list_names(folder: Path) -> list[str]:
         return []
 
 
-def _find_remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str | None:
+def _find_remote_table_above(spark: SparkSession, place: str, report: Reporter) -> str | None:
     """Like `_find_table_above`, with Spark's globs, which list each folder above the place once."""
     from ndcg_spark.sources.folders import path_exists
 
@@ -375,7 +377,7 @@ def _find_remote_table_above(spark: SparkSession, place: str, tell: Tell) -> str
                 return f"{root}{path}"
         except spark_errors() as error:
             if not is_denied(error):  # parent folders often deny listing
-                tell(
+                report(
                     f"warning: cannot check whether {redact(place)!r} is inside another table, because "
                     f"{redact(root + path)!r} cannot be listed: {first_line(error)}"
                 )
@@ -410,7 +412,9 @@ def _list_remote_slices(spark: SparkSession, place: str, reference: str, kind: s
 
     if not path_exists(spark, place):
         return []
-    names = [canonical(uri).removeprefix(canonical(place)).lstrip("/") for uri in list_files_below(spark.read, place)]
+    names = [
+        canonicalize(uri).removeprefix(canonicalize(place)).lstrip("/") for uri in list_files_below(spark.read, place)
+    ]
     for name in names:
         _refuse_foreign(name, reference, kind)
     slices = sorted({name.rpartition("/")[0] for name in names}, reverse=True)
@@ -424,6 +428,6 @@ def _refuse_foreign(name: str, reference: str, kind: str, *, is_folder: bool = F
     fits = all(re.fullmatch(level, part, re.DOTALL) for level, part in zip(levels, parts, strict=False))
     if not fits or len(parts) > len(levels) or is_folder != (len(parts) < len(levels)):
         raise OutputRefusedError(
-            f"{reference!r} contains {name!r}, but tables of this job contain only {kind} files in "
+            f"{reference!r} contains {name!r}, but nightly tables contain only {kind} files in "
             "run_date=.../slice=...; write to a new folder."
         )

@@ -31,12 +31,12 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]  # checked before use
 
-HIDDEN = ".ndcg-spark"
+LOCK_FOLDER = ".ndcg-spark"
 _MUTEX, _CLAIM, _PREFIX, _REPLACED = "mutex", "claim.json", "write-", "replaced"
 _MAX_ATTEMPTS = 1000
 """Attempts to lock a hidden folder that others remove at the same moment; two or three are enough in practice."""
 
-Tell = Callable[[str], None]
+Reporter = Callable[[str], None]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _claimed: set[tuple[str, str]] = set()
@@ -46,13 +46,13 @@ _claim_lock = threading.Lock()
 class Claim:
     """Slices of a folder that only this writer may replace.
 
-    `rows` is the folder of new rows; `replaced` is that of old rows which cannot be exchanged atomically.
+    `replaced_folder` holds old rows that cannot be exchanged atomically.
     """
 
     def __init__(self, root: Path, hidden: Path, slices: Sequence[str], created: Sequence[Path]) -> None:
         self.root, self.created = root, created
         self.folder = hidden / f"{_PREFIX}{uuid.uuid4().hex}"
-        self.rows, self.replaced = self.folder / "rows", self.folder / _REPLACED
+        self.rows_folder, self.replaced_folder = self.folder / "rows", self.folder / _REPLACED
         began = datetime.now(timezone.utc).isoformat(timespec="seconds")
         holder = {"host": socket.gethostname(), "process": os.getpid(), "began": began, "slices": list(slices)}
         with contextlib.ExitStack() as unless_complete:  # a full disk can raise at any line
@@ -67,8 +67,8 @@ class Claim:
     def release(self) -> None:
         try:
             _restore_replaced(self.folder, self.root)
-            shutil.rmtree(self.rows, ignore_errors=True)
-            shutil.rmtree(self.replaced, ignore_errors=True)
+            shutil.rmtree(self.rows_folder, ignore_errors=True)
+            shutil.rmtree(self.replaced_folder, ignore_errors=True)
             with _hold_mutex(self.root) as hidden:
                 shutil.rmtree(self.folder, ignore_errors=True)
                 for folder in hidden.glob(f"{_PREFIX}*"):
@@ -105,10 +105,10 @@ def delay_signals() -> Iterator[None]:
             signal.raise_signal(received[0])
 
 
-def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
+def claim_slices(root: Path, slices: Sequence[str], report: Reporter) -> Claim:
     """Claim slices of a folder, which is created if missing, and remove leftovers of killed writers.
 
-    `tell` reports each leftover. Refuse if another writer holds one of the slices, or the file system has no locks.
+    `report` gets a line about each leftover. Refuse if another writer holds a slice, or the file system has no locks.
     """
     if fcntl is None:
         raise OutputRefusedError(f"cannot write {str(root)!r}: this system has no flock; write to a remote path.")
@@ -118,7 +118,7 @@ def claim_slices(root: Path, slices: Sequence[str], tell: Tell) -> Claim:
             for folder in sorted(hidden.glob(f"{_PREFIX}*")):
                 holder = _read_holder(folder)
                 if holder is None:
-                    tell(_clear_leftover(folder, root))
+                    report(_clear_leftover(folder, root))
                 elif not set(slices).isdisjoint(holder["slices"]):
                     claimed = min(set(slices) & set(holder["slices"]))
                     writer = f"process {holder['process']} on {holder['host']} since {holder['began']}"
@@ -141,7 +141,7 @@ def lock_out_writers(root: Path) -> Iterator[bool]:
 @contextlib.contextmanager
 def _hold_mutex(root: Path) -> Iterator[Path]:
     """Hold the lock of a table's hidden folder. The last holder removes the folder."""
-    hidden = root / HIDDEN
+    hidden = root / LOCK_FOLDER
     descriptor = _open_mutex(hidden)
     try:
         yield hidden
@@ -242,7 +242,7 @@ def _remove_empty(created: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-class ThreadClaim:
+class InProcessClaim:
     """Slices of a place that one thread of this process writes. Other processes are not excluded."""
 
     def __init__(self, place: str, folders: Sequence[str], reference: str) -> None:

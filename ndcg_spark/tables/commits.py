@@ -31,14 +31,14 @@ from pyspark.sql import functions as F
 from ndcg_spark.core.failures import SPARK_ERRORS, first_line
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables.catalog import (
-    TableFacts,
+    CatalogTable,
     cast_to_table,
     read_columns,
     read_current_schema,
     read_wap_setting,
     split_name,
 )
-from ndcg_spark.tables.claims import Tell, ThreadClaim, claim_slices
+from ndcg_spark.tables.claims import InProcessClaim, Reporter, claim_slices
 from ndcg_spark.tables.folders import count_file_rows, stage_files
 from ndcg_spark.tables.slices import Slices, SliceWrite, build_condition, count_slices, verify_counts
 
@@ -57,11 +57,11 @@ class ConflictError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of this writer: its version and the version before. `alone`: it changed only this writer's slices."""
+    """A commit of this writer: its version and the version before, and whether it changed no slices of others."""
 
     version: int
     before: int | None
-    alone: bool
+    changed_only_own_slices: bool
 
 
 class CommitLog:
@@ -79,12 +79,12 @@ class CommitLog:
         """Read the current version of the table; None for a new table."""
         raise NotImplementedError
 
-    def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
-        """Run an action: replace the slices in one marked commit. Raise a ConflictError if they changed since."""
+    def replace(self, rows: DataFrame, since: int | None, write_id: str) -> None:
+        """Run an action: replace the slices in one commit. Raise a ConflictError if they changed after `since`."""
         raise NotImplementedError
 
-    def find_commit(self, mark: str, since: int | None) -> Commit | None:
-        """Find the commit with a mark, after the version `since`."""
+    def find_commit(self, write_id: str, since: int | None) -> Commit | None:
+        """Find the commit of a write, after the version `since`."""
         raise NotImplementedError
 
     def read_rows(self, version: int) -> DataFrame:
@@ -101,42 +101,48 @@ class CommittedWrite(SliceWrite):
     """
 
     def __init__(
-        self, spark: SparkSession, facts: TableFacts, log: CommitLog, slices: Slices, root: Path | None, tell: Tell
+        self,
+        spark: SparkSession,
+        catalog_table: CatalogTable,
+        log: CommitLog,
+        slices: Slices,
+        root: Path | None,
+        report: Reporter,
     ) -> None:
-        super().__init__(facts.name, slices)
-        self.spark, self.facts, self._log, self.undoable = spark, facts, log, log.undoable
+        super().__init__(catalog_table.name, slices)
+        self.spark, self.catalog_table, self._log, self.undoable = spark, catalog_table, log, log.undoable
         if root is None:
-            self.claim = ThreadClaim(facts.name, self.folders, facts.name)
+            self.claim = InProcessClaim(catalog_table.name, self.folders, catalog_table.name)
         else:
-            self.claim = claim_slices(root, self.folders, tell)
-        self._condition, self._mark = build_condition(self.folders), uuid.uuid4().hex
+            self.claim = claim_slices(root, self.folders, report)
+        self._condition, self._write_id = build_condition(self.folders), uuid.uuid4().hex
         self._since: int | None = None
         self._counts: dict[str, int] | None = None
 
     def stage(self, rows: DataFrame) -> None:
         """Run an action if rows can be staged: write them to this writer's own folder, and count them."""
         self._since = self._log.read_version()
-        rows = cast_to_table(rows, self.facts)
-        if isinstance(self.claim, ThreadClaim):
+        rows = cast_to_table(rows, self.catalog_table)
+        if isinstance(self.claim, InProcessClaim):
             self._rows = self.slices.reject_unexpected(rows, self.reference)
             return
         staged = stage_files(rows, "parquet", self.claim)
         self.slices.check(staged, self.reference)
-        self._counts = {folder: count_file_rows(self.claim.rows / folder, "parquet") for folder in staged}
+        self._counts = {folder: count_file_rows(self.claim.rows_folder / folder, "parquet") for folder in staged}
         reader = self.spark.read.schema(rows.schema)
-        self._rows = reader.parquet(f"file://{self.claim.rows}") if staged else rows.limit(0)
+        self._rows = reader.parquet(f"file://{self.claim.rows_folder}") if staged else rows.limit(0)
 
     def swap(self) -> None:
         """Run actions: commit the rows, and check the commit and the table."""
         name = self.reference
         try:
-            self._commit(self._rows, self._since, self._mark)
+            self._commit(self._rows, self._since, self._write_id)
         except ConflictError as error:
             raise OutputRefusedError(f"another job wrote the same runs to {name!r} meanwhile; run again.") from error
-        commit = self._log.find_commit(self._mark, self._since)
+        commit = self._log.find_commit(self._write_id, self._since)
         if commit is None and self._has_nothing_to_commit():
             return
-        if commit is None or not commit.alone:
+        if commit is None or not commit.changed_only_own_slices:
             raise OutputRefusedError(f"the log of {name!r} does not confirm that only these runs were replaced.")
         if self._counts is None:
             self.slices.check(self._count_stored(), name)
@@ -148,17 +154,17 @@ class CommittedWrite(SliceWrite):
 
     def _has_nothing_to_commit(self) -> bool:
         """Check that there are neither new nor old rows. Delta makes no commit then."""
-        if any((self._counts or {}).values()) or self.slices.empty != set(self.slices.folders):
+        if any((self._counts or {}).values()) or self.slices.may_be_empty != set(self.slices.folders):
             return False
         return not self._count_stored()
 
-    def _commit(self, rows: DataFrame, since: int | None, mark: str) -> None:
+    def _commit(self, rows: DataFrame, since: int | None, write_id: str) -> None:
         """Replace the slices. Retry if commits of others to other slices come first."""
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 # With the current columns: Iceberg refuses rows that lack a column, and other jobs may add some.
-                declared = cast_to_table(rows, read_columns(self.spark, self.facts))
-                self._log.replace(declared, since, mark)
+                declared = cast_to_table(rows, read_columns(self.spark, self.catalog_table))
+                self._log.replace(declared, since, write_id)
             except SPARK_ERRORS as error:
                 if not _CONFLICT.search(str(error)):
                     raise
@@ -172,7 +178,7 @@ class CommittedWrite(SliceWrite):
 
     def undo(self) -> None:
         """Commit the old rows again, unless nothing was committed or others have replaced the rows since."""
-        commit = self._log.find_commit(self._mark, self._since)
+        commit = self._log.find_commit(self._write_id, self._since)
         if commit is None:
             return
         before = commit.before
@@ -199,7 +205,7 @@ class _LogEntry:
     version: int
     operation: str
     parameters: str
-    mark: str | None
+    write_id: str | None
     changed: frozenset[str] | None
 
     def touches(self, folders: Sequence[str]) -> bool:
@@ -236,23 +242,23 @@ class DeltaLog(CommitLog):
             )
         return newest.version
 
-    def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
+    def replace(self, rows: DataFrame, since: int | None, write_id: str) -> None:
         if any(entry.touches(self._folders) for entry in self._list_entries(since)):
             raise ConflictError
-        rows.writeTo(self._table).option("userMetadata", mark).overwrite(F.expr(build_condition(self._folders)))
+        rows.writeTo(self._table).option("userMetadata", write_id).overwrite(F.expr(build_condition(self._folders)))
         # Delta checks commits since its transaction began; others may have committed between our check and that.
         entries = list(self._list_entries(since))
-        own_version = next((entry.version for entry in entries if entry.mark == mark), -1)
+        own_version = next((entry.version for entry in entries if entry.write_id == write_id), -1)
         if any(entry.version < own_version and entry.touches(self._folders) for entry in entries):
             raise ConflictError
 
-    def find_commit(self, mark: str, since: int | None) -> Commit | None:
-        entry = next((entry for entry in self._list_entries(since) if entry.mark == mark), None)
+    def find_commit(self, write_id: str, since: int | None) -> Commit | None:
+        entry = next((entry for entry in self._list_entries(since) if entry.write_id == write_id), None)
         if entry is None:
             return None
         changed = entry.changed
-        alone = "predicate" in entry.parameters if changed is None else changed <= set(self._folders)
-        return Commit(version=entry.version, before=entry.version - 1, alone=alone)
+        changed_only_own = "predicate" in entry.parameters if changed is None else changed <= set(self._folders)
+        return Commit(version=entry.version, before=entry.version - 1, changed_only_own_slices=changed_only_own)
 
     def _list_entries(self, version: int | None) -> Iterator[_LogEntry]:
         """List the commits after a version, the newest first. None: all that the first query returns."""
@@ -298,8 +304,8 @@ def _read_entry(version: int, actions: Sequence[dict[str, Any]]) -> _LogEntry:
 
 
 _MAIN_BRANCH = "main"
-MARK_PROPERTY = "ndcg-spark-write"
-"""Property of a snapshot with the mark of the write that made it."""
+WRITE_ID_PROPERTY = "ndcg-spark-write"
+"""Property of a snapshot with the id of the write that made it."""
 
 
 class IcebergLog(CommitLog):
@@ -328,26 +334,26 @@ class IcebergLog(CommitLog):
         snapshots = {row[0]: int(row[1]) for row in rows}
         return snapshots.get(self._branch, snapshots.get(_MAIN_BRANCH))
 
-    def replace(self, rows: DataFrame, since: int | None, mark: str) -> None:
-        writer = rows.writeTo(self._table).option(f"snapshot-property.{MARK_PROPERTY}", mark)
+    def replace(self, rows: DataFrame, since: int | None, write_id: str) -> None:
+        writer = rows.writeTo(self._table).option(f"snapshot-property.{WRITE_ID_PROPERTY}", write_id)
         writer = writer.option("isolation-level", "serializable")
         if since is not None:  # without it, Iceberg checks all snapshots of the table
             writer = writer.option("validate-from-snapshot-id", str(since))
         try:
             writer.overwrite(F.expr(build_condition(self._folders)))
         except SPARK_ERRORS as error:
-            if "ound conflicting" in str(error):
+            if "found conflicting" in str(error).lower():
                 raise ConflictError from error
             raise
 
-    def find_commit(self, mark: str, since: int | None) -> Commit | None:
+    def find_commit(self, write_id: str, since: int | None) -> Commit | None:
         del since
         row = self._spark.sql(
             f"SELECT snapshot_id, parent_id, summary['changed-partition-count'] FROM {self._table}.snapshots "
-            f"WHERE summary['{MARK_PROPERTY}'] = '{mark}'"
+            f"WHERE summary['{WRITE_ID_PROPERTY}'] = '{write_id}'"
         ).first()
         if row is None:
             return None
         # If a snapshot does not count its changed partitions, it may have changed others, too.
-        alone = row[2] is not None and int(row[2]) <= len(self._folders)
-        return Commit(version=row[0], before=row[1], alone=alone)
+        changed_only_own = row[2] is not None and int(row[2]) <= len(self._folders)
+        return Commit(version=row[0], before=row[1], changed_only_own_slices=changed_only_own)

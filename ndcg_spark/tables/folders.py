@@ -25,8 +25,8 @@ from pyarrow import parquet
 from ndcg_spark.core.failures import first_line, get_condition, spark_errors
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
 from ndcg_spark.sources.stores import NULL_FOLDER_VALUE, is_hidden, walk_folder
-from ndcg_spark.tables.claims import Claim, Tell, ThreadClaim, claim_slices
-from ndcg_spark.tables.places import canonical
+from ndcg_spark.tables.claims import Claim, InProcessClaim, Reporter, claim_slices
+from ndcg_spark.tables.places import canonicalize
 from ndcg_spark.tables.slices import PARTITIONS, Frame, Slices, SliceWrite
 
 if TYPE_CHECKING:
@@ -63,12 +63,12 @@ class FolderWrite(SliceWrite):
         root: Path,
         slices: Slices,
         reference: str,
-        tell: Tell,
+        report: Reporter,
         kind: str = "parquet",
     ) -> None:
         super().__init__(reference, slices)
         self.spark, self.root, self.kind = spark, root, kind
-        self.claim = claim_slices(root, self.folders, tell)
+        self.claim = claim_slices(root, self.folders, report)
         self._swapped: list[tuple[str, str]] = []
 
     def stage(self, rows: Any) -> None:
@@ -77,15 +77,15 @@ class FolderWrite(SliceWrite):
         self.slices.check(staged, self.reference)
         empty = [folder for folder in self.folders if folder not in staged]
         for first in empty[:1]:  # a file without rows keeps the columns
-            _write_empty(rows, self.kind, self.claim.rows / first)
+            _write_empty(rows, self.kind, self.claim.rows_folder / first)
         for folder in empty[1:]:
-            shutil.copytree(self.claim.rows / empty[0], self.claim.rows / folder)
+            shutil.copytree(self.claim.rows_folder / empty[0], self.claim.rows_folder / folder)
 
     def swap(self) -> None:
         """Replace the old slices by the staged ones, and check the result."""
-        _sync_folder(self.claim.rows)
+        _sync_folder(self.claim.rows_folder)
         for folder in self.folders:
-            staged, place = self.claim.rows / folder, self.root / folder
+            staged, place = self.claim.rows_folder / folder, self.root / folder
             names = sorted(os.listdir(staged))
             place.parent.mkdir(exist_ok=True)
             self._swapped.append((folder, self._put_slice(staged, place, folder)))
@@ -98,7 +98,7 @@ class FolderWrite(SliceWrite):
             return "new"
         if exchange_names(staged, place):
             return "exchanged"
-        old = self.claim.replaced / folder
+        old = self.claim.replaced_folder / folder
         old.parent.mkdir(parents=True, exist_ok=True)
         os.rename(place, old)
         try:
@@ -111,13 +111,13 @@ class FolderWrite(SliceWrite):
     def undo(self) -> None:
         while self._swapped:
             folder, method = self._swapped.pop()
-            staged, place = self.claim.rows / folder, self.root / folder
+            staged, place = self.claim.rows_folder / folder, self.root / folder
             if method == "exchanged":
                 exchange_names(staged, place)
                 continue
             os.rename(place, staged)
             if method == "moved":
-                os.rename(self.claim.replaced / folder, place)
+                os.rename(self.claim.replaced_folder / folder, place)
         for night in {(self.root / folder).parent for folder in self.folders}:
             with contextlib.suppress(OSError):  # the folder has slices of other writers
                 night.rmdir()
@@ -159,10 +159,10 @@ def stage_files(rows: Frame, kind: str, claim: Claim) -> set[str]:
     counter = None if runs_locally(rows.sparkSession, "local") else _make_row_counter(rows.sparkSession)
     if counter is not None:
         rows = rows.observe(counter, F.count(F.lit(1)).alias("n"))
-    rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file://{claim.rows}")
-    folders = {str(place.relative_to(claim.rows)) for place in claim.rows.glob("*=*/*=*")}
+    rows.write.partitionBy(*PARTITIONS).format(kind).save(f"file://{claim.rows_folder}")
+    folders = {str(place.relative_to(claim.rows_folder)) for place in claim.rows_folder.glob("*=*/*=*")}
     if counter is not None:
-        n, n_here = counter.get.get("n"), sum(count_file_rows(claim.rows / folder, kind) for folder in folders)
+        n, n_here = counter.get.get("n"), sum(count_file_rows(claim.rows_folder / folder, kind) for folder in folders)
         if n is not None and n != n_here:
             raise OutputRefusedError(
                 f"only {n_here} of {n} rows for {str(claim.root)!r} were found: executors wrote the others to their "
@@ -180,7 +180,7 @@ def _stage_table(rows: pa.Table, claim: Claim) -> Iterator[str]:
     distinct = pc.unique(folders).to_pylist()
     for folder in distinct:
         slice_rows = content if len(distinct) == 1 else content.filter(pc.equal(folders, folder))
-        _write_file(slice_rows, claim.rows / folder)
+        _write_file(slice_rows, claim.rows_folder / folder)
         yield folder
 
 
@@ -252,7 +252,7 @@ class RemoteFolderWrite(SliceWrite):
     def __init__(self, place: str, slices: Slices, reference: str, kind: str = "parquet") -> None:
         super().__init__(reference, slices)
         self.place, self.kind = place, kind
-        self.claim = ThreadClaim(canonical(place), self.folders, reference)
+        self.claim = InProcessClaim(canonicalize(place), self.folders, reference)
 
     def stage(self, rows: DataFrame) -> None:
         """List the current files of the slices. Spark stages the rows itself, in `swap`."""
@@ -283,8 +283,8 @@ class RemoteFolderWrite(SliceWrite):
         replaced = {folder for folder, files in self._before.items() if now[folder] != files}
         if any(now[folder] & self._before[folder] for folder in replaced):
             raise OutputRefusedError(
-                "Spark has written new files beside the old ones: its output committer cannot replace partitions, so "
-                "choose another one, and remove the files"
+                "Spark has written new files beside the old ones: its output committer cannot replace partitions; "
+                f"choose another one, and remove the newest files of these slices in {self.place}"
             )
         self.slices.check(replaced, self.reference)
         for folder in self.folders:  # those that were not replaced may be empty

@@ -53,14 +53,14 @@ _DATASET = "dataset"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of table that jobs write. `marks` are the columns by which it is recognized, separated by spaces.
+    """A kind of table that jobs write. It is recognized by its `typical_columns`, separated by spaces.
 
     The columns that identify rows have names of the user. They are between the two columns `keys` (None as the first:
     from the start of the table). Without `keys` there are no such columns.
     """
 
     name: str
-    marks: str
+    typical_columns: str
     keys: tuple[str | None, str] | None = None
 
     def find_keys(self, columns: Sequence[str]) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ KINDS = (
     Kind("table of rankings", "score rank", (None, "score")),
     Kind("judgments table", "relevance", (None, "relevance")),
 )
-"""Kinds in order of precedence: a kind with more marks comes before a kind with a subset of them."""
+"""Kinds in order of precedence: a kind with more typical columns comes before a kind with a subset of them."""
 
 
 def find_kind(columns: Sequence[str]) -> Kind | None:
@@ -94,7 +94,10 @@ def find_kind(columns: Sequence[str]) -> Kind | None:
     names = [name.lower() for name in columns]
     result_names = names[: names.index(_DATASET)] if _DATASET in names else names
     kinds = (
-        kind for candidates in (result_names, names) for kind in KINDS if set(kind.marks.split()) <= set(candidates)
+        kind
+        for candidates in (result_names, names)
+        for kind in KINDS
+        if set(kind.typical_columns.split()) <= set(candidates)
     )
     return next(kinds, None)
 
@@ -122,14 +125,14 @@ class Growth:
 class ExistingTable:
     """An existing table that results are written to.
 
-    `name` (such as `'./metrics'` or `table 'metrics'`) and `way_out` (such as `write to a new folder`) are for
+    `name` (such as `'./metrics'` or `table 'metrics'`) and `hint` (such as `write to a new folder`) are for
     messages. `schema` has the columns of all nights, in the order of the table. A catalog table (`in_catalog`) keeps
     the spelling and wider types of its columns.
     """
 
     name: str
     schema: Iterable[Field]
-    way_out: str
+    hint: str
     in_catalog: bool = False
 
     def compare(self, results: Iterable[Field], *, grow: bool) -> Growth:
@@ -151,13 +154,13 @@ class ExistingTable:
             if not column.nullable and self.in_catalog:
                 raise OutputRefusedError(
                     f"column {column.name!r} of {self.name} must not be null, and these results do not have it; "
-                    f"{self.way_out}."
+                    f"{self.hint}."
                 )
         growth = Growth(added=added, lacking=tuple(column.name for column in lacking))
         for verb, names in (("has no", [column.name for column in added]), ("has a", growth.lacking)):
             if names and not grow:
                 raise OutputRefusedError(
-                    f"{self.name} {verb} column {', '.join(map(repr, names))}, unlike these results; {self.way_out}, "
+                    f"{self.name} {verb} column {', '.join(map(repr, names))}, unlike these results; {self.hint}, "
                     f"or let the table grow ({option('grow', 'True')})."
                 )
         return growth
@@ -166,31 +169,31 @@ class ExistingTable:
         ours, theirs = find_kind(results), find_kind(existing)
         if theirs is not None and (ours is None or theirs.name != ours.name):
             described = "other results" if ours is None else f"rows of a {ours.name}"
-            raise OutputRefusedError(f"{self.name} is a {theirs.name}, and these are {described}; {self.way_out}.")
+            raise OutputRefusedError(f"{self.name} is a {theirs.name}, and these are {described}; {self.hint}.")
         if theirs is None and ours is not None:
-            raise OutputRefusedError(f"{self.name} has other columns than a {ours.name}; {self.way_out}.")
+            raise OutputRefusedError(f"{self.name} has other columns than a {ours.name}; {self.hint}.")
         existing_names = {name.lower() for name in existing}
         if _DATASET not in existing_names:  # no results were ever written to it
-            raise OutputRefusedError(f"{self.name} has other columns than these results; {self.way_out}.")
+            raise OutputRefusedError(f"{self.name} has other columns than these results; {self.hint}.")
         keys = [ours.find_keys(names) if ours else () for names in (results, existing)]
         our_keys, their_keys = ({name.lower() for name in names} for names in keys)
         if (their_keys and our_keys != their_keys) or not our_keys <= existing_names:
             key_texts = [", ".join(map(repr, names)) or "other columns" for names in keys]
             raise OutputRefusedError(
                 f"rows of {self.name} are identified by {key_texts[1]}, but these results by {key_texts[0]}; "
-                f"{self.way_out}."
+                f"{self.hint}."
             )
 
     def _check_type(self, existing: ColumnType, new: ColumnType) -> None:
         if existing.name != new.name and not self.in_catalog:
             raise OutputRefusedError(
                 f"column {new.name!r} is spelled {existing.name!r} in {self.name}; rename it in the input, or "
-                f"{self.way_out}."
+                f"{self.hint}."
             )
         if existing.kind != new.kind and not (self.in_catalog and existing.kind in _WIDER_TYPES.get(new.kind, ())):
             raise OutputRefusedError(
                 f"column {new.name!r} is {existing.kind} in {self.name} and {new.kind} in these results; cast it in "
-                f"the input, or {self.way_out}."
+                f"the input, or {self.hint}."
             )
 
 

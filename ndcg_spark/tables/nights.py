@@ -17,7 +17,7 @@ from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import convert_value
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, check_choice, option
-from ndcg_spark.tables.checks import check_output, reading_of
+from ndcg_spark.tables.checks import check_output, find_used_places
 from ndcg_spark.tables.kinds import find_kind
 from ndcg_spark.tables.slices import Slices
 from ndcg_spark.tables.writing import Rows, write_together
@@ -112,7 +112,7 @@ def write_night(
             else:
                 empty = set() if _has_means(frame) else set(run_names)
                 frame = frame.where(F.col(RUN).isin(*run_names))
-            slices = Slices.for_night(night, dataset, run_names, empty=empty)
+            slices = Slices.for_night(night, dataset, run_names, may_be_empty=empty)
             rows.append(Rows(frame=frame, slices=slices, reference=reference, kind=kinds[reference]))
         write_together(rows)
 
@@ -188,14 +188,14 @@ def _list_runs(reference: str, frame: DataFrame) -> set[str]:
 
 def _check_places(frames: Mapping[str, DataFrame], kinds: Mapping[str, str | None]) -> None:
     """Raise if a table cannot be written, or overlaps another table or the files of the rows."""
-    readings = []
+    used_places = []
     for reference, frame in frames.items():
-        source = reading_of(frame.sparkSession, f"the source of the rows for {reference!r}", "", "sql", frame)
+        source = find_used_places(frame.sparkSession, f"the source of the rows for {reference!r}", "", "sql", frame)
         folders = {_PARTITION_FOLDERS.sub("", file.rpartition("/")[0]) for file in source.files} - {""}
-        readings.append(replace(source, folders=source.folders | folders))
+        used_places.append(replace(source, folders=source.folders | folders))
     for reference, frame in frames.items():
         spark, kind = frame.sparkSession, kinds[reference]
-        reading = check_output(
-            spark, reference, kind, frame.schema, name="the table", readings=readings, tell=_log.warning
+        places = check_output(
+            spark, reference, kind, frame.schema, name="the table", used_places=used_places, report=_log.warning
         )
-        readings.append(reading)
+        used_places.append(places)

@@ -18,7 +18,7 @@ from ndcg_spark.core.failures import (
 )
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.sources.stores import SCHEMES, refuse_secrets
-from ndcg_spark.tables.claims import HIDDEN
+from ndcg_spark.tables.claims import LOCK_FOLDER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def resolve_spark_path(spark: SparkSession | None, reference: str) -> str:
         return _resolve_path(reference)
     from pyspark.errors import PySparkException
 
-    probe = f"{HIDDEN}-{uuid.uuid4().hex}"
+    probe = f"{LOCK_FOLDER}-{uuid.uuid4().hex}"
     missing = f"{reference.rstrip('/')}/{probe}"
     resolved = reference
     try:
@@ -51,7 +51,7 @@ def resolve_spark_path(spark: SparkSession | None, reference: str) -> str:
     return _resolve_path(resolved)
 
 
-def canonical(uri: str) -> str:
+def canonicalize(uri: str) -> str:
     """Normalize a place for comparisons: to a real path, or a URI with one scheme for each store."""
     place = _resolve_path(uri)
     if is_local(place):
@@ -106,7 +106,7 @@ def find_shared_folder(spark: SparkSession | None, place: str, reference: str) -
     nearest = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
     if not nearest.is_dir():
         raise OutputRefusedError(f"{reference!r} is a file, or is below a file; outputs are folders.")
-    trial = nearest / f"{HIDDEN}-{uuid.uuid4().hex}"
+    trial = nearest / f"{LOCK_FOLDER}-{uuid.uuid4().hex}"
     try:
         trial.mkdir()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Slices, the rows of a date, data set and run: their names, their marks on rows, and the steps that replace them."""
+"""Slices, the rows of a night, data set and run: their names, the columns they add, and how they are replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.errors import OutputRefusedError
-from ndcg_spark.tables.claims import Claim, ThreadClaim, delay_signals
+from ndcg_spark.tables.claims import Claim, InProcessClaim, delay_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +29,10 @@ STAMPS = ("run_date", "dataset", "slice")
 
 
 class SliceKey(NamedTuple):
-    """The key of a slice in its data set. `run` is the baseline of a comparison; `part` is the length of a period."""
+    """The key of a slice in its data set.
+
+    `run` is the run, or the baseline in a comparison table; `part` is the length of a period.
+    """
 
     night: date
     run: str
@@ -40,22 +43,30 @@ class SliceKey(NamedTuple):
 class Slices:
     """The slices of a data set that a write replaces, and the columns that assign rows to them.
 
-    `columns` maps each field of `SliceKey` that varies among rows to a column. Slices in `empty` may have no rows.
-    They are named as in messages: by the run, after night and part if `columns` has the night.
+    `columns` maps each field of `SliceKey` that varies among rows to a column. `may_be_empty` has slices that
+    may have no rows, by their names in messages: the run, after night and part if `columns` has the night.
     """
 
     dataset: str
     keys: tuple[SliceKey, ...]
     columns: Mapping[str, str]
-    empty: frozenset[str] = frozenset()
+    may_be_empty: frozenset[str] = frozenset()
 
     @classmethod
     def for_night(
-        cls, night: date, dataset: str, runs: Sequence[str], *, empty: Collection[str] = (), whole: bool = False
+        cls,
+        night: date,
+        dataset: str,
+        runs: Sequence[str],
+        *,
+        may_be_empty: Collection[str] = (),
+        whole: bool = False,
     ) -> Slices:
         """Make the slices of the runs of a night. With `whole`, all rows belong to the slice of the only run."""
         keys = tuple(SliceKey(night, run) for run in dict.fromkeys(runs))
-        return cls(dataset=dataset, keys=keys, columns={} if whole else {"run": "run"}, empty=frozenset(empty))
+        return cls(
+            dataset=dataset, keys=keys, columns={} if whole else {"run": "run"}, may_be_empty=frozenset(may_be_empty)
+        )
 
     @property
     def folders(self) -> dict[str, str]:
@@ -113,11 +124,15 @@ class Slices:
         return stamped.append_column("run_date", night).append_column("slice", slice_column)
 
     def check(self, staged: Collection[str], reference: str) -> None:
-        """Raise if a folder with rows is not one of these slices, or a slice that is not in `empty` has no rows."""
+        """Raise if a folder with rows is none of these slices, or a slice without rows is not in `may_be_empty`."""
         unexpected = set(staged) - set(self.folders.values())
         if unexpected:
-            raise OutputRefusedError(f"rows for {reference!r} belong to an unexpected run: {sorted(unexpected)[0]}.")
-        missing = [run for run, folder in self.folders.items() if folder not in staged and run not in self.empty]
+            raise OutputRefusedError(
+                f"rows for {reference!r} belong to an unexpected slice: {sorted(unexpected)[0]}."
+            )
+        missing = [
+            run for run, folder in self.folders.items() if folder not in staged and run not in self.may_be_empty
+        ]
         if missing:
             raise OutputRefusedError(
                 f"there are no rows of run {missing[0]!r} for {reference!r}; existing rows were kept."
@@ -127,7 +142,7 @@ class Slices:
         """Make rows of other slices raise an error when they are computed. Lazy."""
         from pyspark.sql import functions as F
 
-        message = F.lit(f"rows for {reference!r} belong to an unexpected run.")
+        message = F.lit(f"rows for {reference!r} belong to an unexpected slice.")
         expected = F.expr(build_condition(list(self.folders.values())))
         checked = F.when(expected, F.col("slice")).otherwise(F.raise_error(message))
         return rows.withColumn("slice", checked.cast("string"))
@@ -143,7 +158,7 @@ class SliceWrite:
     """True if `undo` restores the old rows, even after a swap that failed midway."""
     on_failure: Callable[[], None] | None = None
     """Called by `close` if the write was not finished."""
-    claim: Claim | ThreadClaim
+    claim: Claim | InProcessClaim
 
     def __init__(self, reference: str, slices: Slices) -> None:
         self.reference, self.slices, self.folders = reference, slices, list(slices.folders.values())

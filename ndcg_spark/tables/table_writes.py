@@ -17,7 +17,7 @@ from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.sources.folders import path_exists
 from ndcg_spark.sources.references import quote_sql
 from ndcg_spark.tables.catalog import (
-    TableFacts,
+    CatalogTable,
     add_columns,
     cast_to_table,
     check_table,
@@ -25,14 +25,14 @@ from ndcg_spark.tables.catalog import (
     describe,
     select_results,
 )
-from ndcg_spark.tables.claims import Tell, ThreadClaim, lock_out_writers
+from ndcg_spark.tables.claims import InProcessClaim, Reporter, lock_out_writers
 from ndcg_spark.tables.commits import CommittedWrite, DeltaLog, IcebergLog
 from ndcg_spark.tables.folders import FolderWrite, count_file_rows
 from ndcg_spark.tables.kinds import COMMITTED
-from ndcg_spark.tables.places import canonical, find_shared_folder
+from ndcg_spark.tables.places import canonicalize, find_shared_folder
 from ndcg_spark.tables.slices import PARTITIONS, Slices, SliceWrite, count_slices, verify_counts
 
-HIDDEN = "_ndcg_spark"
+STAGING_FOLDER = "_ndcg_spark"
 _MAX_PARTITIONS_PER_STATEMENT = 500
 _MAX_ATTEMPTS = 20
 """Attempts to claim slices of a table that other writers create, alter and drop at the same time."""
@@ -47,15 +47,19 @@ class LocalTableWrite(FolderWrite):
 
     spark: SparkSession
 
-    def __init__(self, spark: SparkSession, facts: TableFacts, slices: Slices, tell: Tell) -> None:
-        super().__init__(spark, Path(canonical(facts.folder)), slices, facts.name, tell, facts.format)
-        self.facts = facts
+    def __init__(self, spark: SparkSession, catalog_table: CatalogTable, slices: Slices, report: Reporter) -> None:
+        super().__init__(
+            spark, Path(canonicalize(catalog_table.folder)), slices, catalog_table.name, report, catalog_table.format
+        )
+        self.catalog_table = catalog_table
         self._before: dict[str, str] | None = None
 
     def stage(self, rows: Any) -> None:
         """Run an action: write rows to a new folder; count them from the footers of their files."""
-        super().stage(cast_to_table(rows, self.facts))
-        self._counts = {folder: count_file_rows(self.claim.rows / folder, self.kind) for folder in self.folders}
+        super().stage(cast_to_table(rows, self.catalog_table))
+        self._counts = {
+            folder: count_file_rows(self.claim.rows_folder / folder, self.kind) for folder in self.folders
+        }
 
     def swap(self) -> None:
         """Swap files, register new partitions, and count the table's rows."""
@@ -70,7 +74,7 @@ class LocalTableWrite(FolderWrite):
 
     def _list_moved(self, locations: Mapping[str, str]) -> list[str]:
         """List partitions whose location in the catalog was not below the table."""
-        return [folder for folder, location in locations.items() if canonical(location) != str(self.root / folder)]
+        return [folder for folder, location in locations.items() if canonicalize(location) != str(self.root / folder)]
 
     def undo(self) -> None:
         super().undo()
@@ -96,12 +100,12 @@ class RemoteTableWrite(SliceWrite):
     slower one then replaces the slice as a whole. Old files are overwritten with empty ones afterwards.
     """
 
-    def __init__(self, spark: SparkSession, facts: TableFacts, slices: Slices, tell: Tell) -> None:
-        super().__init__(facts.name, slices)
-        self.spark, self.facts, self.tell = spark, facts, tell
-        self.claim = ThreadClaim(facts.folder, self.folders, facts.name)
-        self._root = facts.folder.rstrip("/")
-        self._attempt = f"{self._root}/{HIDDEN}/{uuid.uuid4().hex}"
+    def __init__(self, spark: SparkSession, catalog_table: CatalogTable, slices: Slices, report: Reporter) -> None:
+        super().__init__(catalog_table.name, slices)
+        self.spark, self.catalog_table, self.report = spark, catalog_table, report
+        self.claim = InProcessClaim(catalog_table.folder, self.folders, catalog_table.name)
+        self._root = catalog_table.folder.rstrip("/")
+        self._attempt = f"{self._root}/{STAGING_FOLDER}/{uuid.uuid4().hex}"
         self._is_live = False  # True once the catalog may point to the staged files
         try:
             self._before = self._read_locations()
@@ -114,7 +118,7 @@ class RemoteTableWrite(SliceWrite):
 
     def stage(self, rows: DataFrame) -> None:
         """Run two actions: write rows to a new folder, and count them."""
-        rows, kind = cast_to_table(rows, self.facts), self.facts.format
+        rows, kind = cast_to_table(rows, self.catalog_table), self.catalog_table.format
         self._nothing = rows.drop(*PARTITIONS).limit(0)
         rows.write.partitionBy(*PARTITIONS).format(kind).save(self._attempt)
         self._counts: dict[str, int] = {}
@@ -137,7 +141,7 @@ class RemoteTableWrite(SliceWrite):
         if not all(locations.get(folder, "").startswith(self._attempt) for folder in self.folders):
             raise OutputRefusedError(f"another job wrote the same runs to {self.reference!r} meanwhile; run again.")
         # Added again: no lock keeps other jobs from dropping the columns.
-        add_columns(self.spark, self.reference, list(self.facts.columns))
+        add_columns(self.spark, self.reference, list(self.catalog_table.columns))
         verify_counts(self.spark, self.reference, self.folders, self._counts)
 
     def undo(self) -> None:
@@ -155,7 +159,7 @@ class RemoteTableWrite(SliceWrite):
     def finish(self) -> None:
         """Empty the old files in the folders of this package."""
         for folder, location in self._before.items():
-            if location.startswith(f"{self._root}/{HIDDEN}") or location == f"{self._root}/{folder}":
+            if location.startswith(f"{self._root}/{STAGING_FOLDER}") or location == f"{self._root}/{folder}":
                 self._discard(location)
 
     def close(self) -> None:
@@ -171,38 +175,42 @@ class RemoteTableWrite(SliceWrite):
     def _discard(self, location: str) -> None:
         """Overwrite a folder with no rows, because Spark cannot delete files."""
         try:
-            self._nothing.write.mode("overwrite").format(self.facts.format).save(location)
+            self._nothing.write.mode("overwrite").format(self.catalog_table.format).save(location)
         except SPARK_ERRORS:
             self._report_leftover(location)
 
     def _report_leftover(self, location: str) -> None:
-        self.tell(f"{location} is no longer used by table {self.reference}, and could not be emptied")
+        self.report(f"{location} is no longer used by table {self.reference}, and could not be emptied")
 
 
 def open_table_write(
-    rows: DataFrame, reference: str, kind: str, slices: Slices, *, grow: bool, tell: Tell
+    rows: DataFrame, reference: str, kind: str, slices: Slices, *, grow: bool, report: Reporter
 ) -> SliceWrite:
     """Claim slices of a table, which is created if missing. Retry if the table is dropped or altered meanwhile.
 
     A writer that created the table and fails drops it again, unless others have claimed slices of it. Such claims are
     visible only in a shared folder; elsewhere an empty table stays.
     """
-    spark, stored, is_ours = rows.sparkSession, select_results(rows.schema), False
+    spark, new_columns, is_ours = rows.sparkSession, select_results(rows.schema), False
     for _ in range(_MAX_ATTEMPTS):
-        facts = check_table(spark, reference, stored, kind, grow=grow)
-        if facts is None:
-            is_ours = create_table(spark, reference, stored, kind)
+        catalog_table = check_table(spark, reference, new_columns, kind, grow=grow)
+        if catalog_table is None:
+            is_ours = create_table(spark, reference, new_columns, kind)
             continue
-        root = find_shared_folder(spark, canonical(facts.location), reference) if facts.location else None
-        if facts.growth.added:
+        root = (
+            find_shared_folder(spark, canonicalize(catalog_table.location), reference)
+            if catalog_table.location
+            else None
+        )
+        if catalog_table.growth.added:
             # Without the lock, one of two jobs could drop the columns of the other.
             with nullcontext() if root is None else lock_out_writers(root):
-                add_columns(spark, reference, facts.growth.added)
+                add_columns(spark, reference, catalog_table.growth.added)
             continue
-        on_failure = partial(_drop_created, spark, facts, root) if is_ours and root is not None else None
+        on_failure = partial(_drop_created, spark, catalog_table, root) if is_ours and root is not None else None
         write: SliceWrite | None = None
         try:
-            write = _make_write(spark, facts, slices, root, tell)
+            write = _make_write(spark, catalog_table, slices, root, report)
             if spark.catalog.tableExists(reference):
                 write.on_failure = on_failure
                 return write
@@ -217,25 +225,33 @@ def open_table_write(
     raise OutputRefusedError(f"table {reference!r} was dropped or altered by somebody else meanwhile; run again.")
 
 
-def _make_write(spark: SparkSession, facts: TableFacts, slices: Slices, root: Path | None, tell: Tell) -> SliceWrite:
+def _make_write(
+    spark: SparkSession, catalog_table: CatalogTable, slices: Slices, root: Path | None, report: Reporter
+) -> SliceWrite:
     """Choose the write by the table's format, and for partitioned files by whether this process can reach them."""
     folders = list(slices.folders.values())
-    if facts.format == "delta":
-        return CommittedWrite(spark, facts, DeltaLog(spark, facts.name, folders, root), slices, root, tell)
-    if facts.format == "iceberg":
-        return CommittedWrite(spark, facts, IcebergLog(spark, facts.name, folders), slices, root, tell)
+    if catalog_table.format == "delta":
+        return CommittedWrite(
+            spark, catalog_table, DeltaLog(spark, catalog_table.name, folders, root), slices, root, report
+        )
+    if catalog_table.format == "iceberg":
+        return CommittedWrite(
+            spark, catalog_table, IcebergLog(spark, catalog_table.name, folders), slices, root, report
+        )
     write_class = RemoteTableWrite if root is None else LocalTableWrite
-    return write_class(spark, facts, slices, tell)
+    return write_class(spark, catalog_table, slices, report)
 
 
-def _drop_created(spark: SparkSession, facts: TableFacts, root: Path) -> None:
+def _drop_created(spark: SparkSession, catalog_table: CatalogTable, root: Path) -> None:
     """Drop a table that was created for a failed write, unless another job writes it, or has written it."""
     with lock_out_writers(root) as is_unused:
-        if is_unused and spark.catalog.tableExists(facts.name):
-            has_commits = facts.format in COMMITTED
-            content = spark.table(facts.name) if has_commits else spark.sql(f"SHOW PARTITIONS {facts.name}")
+        if is_unused and spark.catalog.tableExists(catalog_table.name):
+            has_commits = catalog_table.format in COMMITTED
+            content = (
+                spark.table(catalog_table.name) if has_commits else spark.sql(f"SHOW PARTITIONS {catalog_table.name}")
+            )
             if not content.take(1):
-                spark.sql(f"DROP TABLE {facts.name}")
+                spark.sql(f"DROP TABLE {catalog_table.name}")
 
 
 def read_locations(spark: SparkSession, table: str, folders: Sequence[str]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from ndcg_spark.errors import (
 )
 from ndcg_spark.jobs.outputs import build_refusal
 from ndcg_spark.jobs.runner import describe_end
-from ndcg_spark.tables import refusing
+from ndcg_spark.tables import convert_write_errors
 
 Py4JError = pytest.importorskip("py4j.protocol", reason="a client of Spark Connect has no Java").Py4JError
 
@@ -102,24 +102,24 @@ def test_an_error_in_python_is_named(text: str) -> None:
 @pytest.mark.parametrize("text", LOST.values(), ids=LOST)
 def test_a_crash_during_a_write_is_no_refusal_of_the_output(text: str) -> None:
     """It may end well the next time; exit code 2 says that it will not."""
-    with pytest.raises(OldError), refusing("prod.metrics"):
+    with pytest.raises(OldError), convert_write_errors("prod.metrics"):
         raise OldError(text, None)
 
 
 def test_a_full_disk_of_a_worker_is_a_refusal_of_the_output() -> None:
     full = f"Traceback (most recent call last):{LINES}OSError: [Errno 28] No space left on device"
-    with pytest.raises(OutputRefusedError, match=r"prod\.metrics"), refusing("prod.metrics"):
+    with pytest.raises(OutputRefusedError, match=r"prod\.metrics"), convert_write_errors("prod.metrics"):
         raise OldError(full, None)
 
 
 def test_packages_that_workers_lack_are_named_in_a_write_too() -> None:
     text = f"Traceback (most recent call last):{LINES}ModuleNotFoundError: No module named 'numpy'"
-    with pytest.raises(MissingPackageError, match="do not have numpy"), refusing("prod.metrics"):
+    with pytest.raises(MissingPackageError, match="do not have numpy"), convert_write_errors("prod.metrics"):
         raise OldError(text, None)
 
 
 def test_java_that_is_gone_is_no_refusal_of_the_output() -> None:
-    with pytest.raises(ConnectionRefusedError), refusing("prod.metrics"):
+    with pytest.raises(ConnectionRefusedError), convert_write_errors("prod.metrics"):
         raise ConnectionRefusedError(111, "Connection refused")
 
 

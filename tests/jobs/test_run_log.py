@@ -31,7 +31,7 @@ from ndcg_spark.jobs import run_log
 from ndcg_spark.jobs import runner as job_run
 from ndcg_spark.jobs.places import Target
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA, RunLog
-from ndcg_spark.tables import Slices, canonical
+from ndcg_spark.tables import Slices, canonicalize
 
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "search", "--k", "6")
 LOCAL = ("--engine", "local")
@@ -369,8 +369,8 @@ def test_a_run_log_in_the_place_of_an_output_is_found(spark, tmp_path: Path) -> 
         ):
             target = Target(reference=output, kind=kind)
             (place,) = run_log.find_places(spark, SimpleNamespace(sources={}, targets={"output": target}, paths={}))
-            assert place.touches(canonical(log)), kind
-            assert not place.touches(canonical(f"{there}/log")), kind
+            assert place.touches(canonicalize(log)), kind
+            assert not place.touches(canonicalize(f"{there}/log")), kind
     finally:
         spark.sql("DROP SCHEMA run_log_place")
 

@@ -30,8 +30,8 @@ from ndcg_spark.tables import (
     Slices,
     check_output,
     claims,
+    find_used_places,
     folders,
-    reading_of,
     slice_name,
     stage_slices,
     swap_in,
@@ -53,7 +53,7 @@ def rows(*runs: str | None, value: int = 1) -> pa.Table:
 
 
 def shop(*runs: str, empty: tuple[str, ...] = ()) -> Slices:
-    return Slices.for_night(NIGHT, "shop", runs, empty=empty)
+    return Slices.for_night(NIGHT, "shop", runs, may_be_empty=empty)
 
 
 def write(folder: Path, table: pa.Table, slices: Slices) -> None:
@@ -146,10 +146,10 @@ from pathlib import Path
 from ndcg_spark.tables.claims import claim_slices
 claim = claim_slices(Path(sys.argv[1]), sys.argv[2:], print)
 for folder in sys.argv[2:]:
-    (claim.rows / folder).mkdir(parents=True)
-    (claim.rows / folder / "part-0.parquet").write_text("half")
-    (claim.replaced / folder).parent.mkdir(parents=True)
-    (claim.root / folder).rename(claim.replaced / folder)
+    (claim.rows_folder / folder).mkdir(parents=True)
+    (claim.rows_folder / folder / "part-0.parquet").write_text("half")
+    (claim.replaced_folder / folder).parent.mkdir(parents=True)
+    (claim.root / folder).rename(claim.replaced_folder / folder)
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -170,8 +170,8 @@ def test_what_a_killed_writer_left_is_named_and_removed(tmp_path):
         finally:
             writer.kill()
     refused = Rows(frame=rows("a", "z", value=2), slices=shop("a"), reference=str(tmp_path))
-    with pytest.raises(OutputRefusedError, match="belong to an unexpected run"):
-        write_together([refused], tell=said.append)
+    with pytest.raises(OutputRefusedError, match="belong to an unexpected slice"):
+        write_together([refused], report=said.append)
     assert values(tmp_path) == [("a", 1)]
     (line,) = said
     assert line.startswith(f"removed files of a killed writer in {tmp_path}: process {writer.pid} on ")
@@ -199,19 +199,19 @@ def test_a_writer_waits_while_another_one_looks_who_is_there(tmp_path):
     with claims.lock_out_writers(tmp_path) as nobody:
         claiming = writers.submit(claim_slices, tmp_path, ["a"], print)
         assert (nobody, wait([claiming], timeout=0.2).done) == (True, set())
-        assert os.listdir(tmp_path / claims.HIDDEN) == ["mutex"]
+        assert os.listdir(tmp_path / claims.LOCK_FOLDER) == ["mutex"]
     claiming.result(timeout=60).release()
     writers.shutdown()
 
 
 def test_of_two_threads_that_claim_a_slice_where_no_folder_is_shared_one_is_refused():
     place = "main.metrics.ranking"
-    first = claims.ThreadClaim(place, ["a", "b"], place)
+    first = claims.InProcessClaim(place, ["a", "b"], place)
     with pytest.raises(OutputRefusedError, match=rf"b of '{place}' is being written by another thread of this proc"):
-        claims.ThreadClaim(place, ["b", "c"], place)
-    claims.ThreadClaim(place, ["c"], place).release()  # nothing was claimed by who was refused
+        claims.InProcessClaim(place, ["b", "c"], place)
+    claims.InProcessClaim(place, ["c"], place).release()  # nothing was claimed by who was refused
     first.release()
-    claims.ThreadClaim(place, ["b"], place).release()
+    claims.InProcessClaim(place, ["b"], place).release()
 
 
 def test_a_place_without_locks_is_refused(tmp_path, monkeypatch):
@@ -342,8 +342,8 @@ def test_all_outputs_are_finished_though_one_cannot_be():
 @pytest.mark.parametrize(
     ("table", "slices", "message"),
     [
-        (rows("a", "z"), shop("a"), "belong to an unexpected run"),
-        (rows("a", None), shop("a"), "belong to an unexpected run"),
+        (rows("a", "z"), shop("a"), "belong to an unexpected slice"),
+        (rows("a", None), shop("a"), "belong to an unexpected slice"),
         (rows("a"), shop("a", "b"), "there are no rows of run 'b'"),
         # The first two of 135,283 names whose hashes begin alike.
         (
@@ -406,7 +406,7 @@ def test_columns_that_are_there(tmp_path):
         table = pa.Table.from_pylist([{"run": "a"}], schema)
         write(tmp_path, table, Slices.for_night(date(2026, 1, night), "shop", ["a"]))
     said: list[str] = []
-    check_output(None, str(tmp_path), None, metrics(value=pa.float64(), site=pa.string()), tell=said.append)
+    check_output(None, str(tmp_path), None, metrics(value=pa.float64(), site=pa.string()), report=said.append)
     assert said == [
         f"column 'site' is added to {str(tmp_path)!r}; it is null for earlier nights",
         f"this night has no 'rules' of {str(tmp_path)!r}; it is null",
@@ -459,11 +459,11 @@ def test_inputs_are_not_written_over(tmp_path):
         f"file:{tmp_path}/data/day/a.parquet": ("data", "data/day", "data/day/a.parquet"),
         f"{tmp_path}/da*/*/*.parquet": ("data/day", "data"),
     }.items():
-        readings = [reading_of(None, "the input", reference, None, None)]
+        used_places = [find_used_places(None, "the input", reference, None, None)]
         for place in places:
             with pytest.raises(OutputRefusedError, match="overlaps the input"):
-                check_output(None, str(tmp_path / place), None, rows("a").schema, readings=readings)
-        check_output(None, str(tmp_path / "metrics"), None, rows("a").schema, readings=readings)
+                check_output(None, str(tmp_path / place), None, rows("a").schema, used_places=used_places)
+        check_output(None, str(tmp_path / "metrics"), None, rows("a").schema, used_places=used_places)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -493,7 +493,7 @@ def test_an_interrupt_of_any_moment_of_clearing_up_leaves_nothing_behind(tmp_pat
                 pass
             finally:
                 sys.setprofile(None)
-            assert not (tmp_path / claims.HIDDEN).exists(), moment
+            assert not (tmp_path / claims.LOCK_FOLDER).exists(), moment
             if len(calls) < moment:
                 break
     finally:

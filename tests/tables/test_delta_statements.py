@@ -14,7 +14,7 @@ import pytest
 from ndcg_spark.core.failures import SPARK_ERRORS
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables import Slices, SliceWrite, commits, slice_name, stage_slices, swap_in, table_writes
-from ndcg_spark.tables.catalog import TableFacts
+from ndcg_spark.tables.catalog import CatalogTable
 from ndcg_spark.tables.commits import Commit, ConflictError, DeltaLog
 from ndcg_spark.tables.kinds import Growth
 from ndcg_spark.tables.slices import build_condition
@@ -140,7 +140,7 @@ def test_no_rows_over_no_rows_are_no_commit_and_no_error(databricks, new_rows):
     """As a table of rejects is written after a night without bad rows."""
     databricks.stored = databricks.stored.limit(0)
     none = new_rows.limit(0)
-    with closing(stage_slices(none, TABLE, "table", NIGHT([""], empty=[""]))) as staged:
+    with closing(stage_slices(none, TABLE, "table", NIGHT([""], may_be_empty=[""]))) as staged:
         swap_in([staged])
     assert [write["values"] for write in databricks.writes] == [[]]
     with staged_in(none) as staged, pytest.raises(OutputRefusedError, match="does not confirm"):
@@ -265,16 +265,16 @@ def test_rows_that_were_counted_and_are_in_no_commit_are_missed(databricks, new_
     # stands in for: an engine that loses a commit, because Delta does not
     monkeypatch.setattr(DeltaLog, "find_commit", lambda *_: None)
     with (
-        closing(stage_slices(new_rows, TABLE, "table", NIGHT([""], empty=[""]))) as staged,
+        closing(stage_slices(new_rows, TABLE, "table", NIGHT([""], may_be_empty=[""]))) as staged,
         pytest.raises(OutputRefusedError, match="does not confirm that only these runs were replaced"),
     ):
         swap_in([staged])
 
 
 def test_a_table_without_a_location_cannot_be_written_as_a_folder():
-    facts = TableFacts(name="t", format="parquet", location=None, columns=None, growth=Growth())
+    table = CatalogTable(name="t", format="parquet", location=None, columns=None, growth=Growth())
     with pytest.raises(OutputRefusedError, match="the catalog has no location for table 't'"):
-        _ = facts.folder
+        _ = table.folder
 
 
 def test_a_write_that_the_log_shows_as_a_whole_overwrite_is_taken_back(databricks, new_rows, monkeypatch):
@@ -289,7 +289,7 @@ def test_a_whole_overwrite_by_no_rows_is_seen_though_none_are_left(databricks, n
     monkeypatch.setattr("test_delta_statements.CONDITION", None)
     databricks.meanwhile = lambda: setattr(databricks, "stored", databricks.stored.limit(0))
     with (
-        closing(stage_slices(new_rows.limit(0), TABLE, "table", NIGHT([""], empty=[""]))) as staged,
+        closing(stage_slices(new_rows.limit(0), TABLE, "table", NIGHT([""], may_be_empty=[""]))) as staged,
         pytest.raises(OutputRefusedError, match="only these runs"),
     ):
         swap_in([staged])
@@ -353,7 +353,7 @@ def test_which_commits_of_others_are_conflicts(newer, conflicts):
 def test_a_long_history_is_read_as_far_as_needed():
     history = History([entry(version, mark=f"of {version}") for version in range(500, -1, -1)])
     log = DeltaLog(history, TABLE, [OURS], None)
-    assert log.find_commit("of 251", 250) == Commit(version=251, before=250, alone=False)
+    assert log.find_commit("of 251", 250) == Commit(version=251, before=250, changed_only_own_slices=False)
     assert history.limits == [100, 1000]
     assert log.find_commit("of 250", 250) is None
 
@@ -391,13 +391,13 @@ def test_without_a_history_the_files_of_the_log_are_read(log, tmp_path):
     (tmp_path / "_delta_log" / "00000000000000000001.crc").touch()
     logged(tmp_path, 2, said("mark"), file_of(OURS), file_of(OURS, "remove"))
     assert log.read_version() == 2
-    assert log.find_commit("mark", 1) == Commit(version=2, before=1, alone=True)
+    assert log.find_commit("mark", 1) == Commit(version=2, before=1, changed_only_own_slices=True)
     assert log.find_commit("other", 1) is None
 
 
 def test_files_of_other_slices_in_our_commit_show(log, tmp_path):
     logged(tmp_path, 2, said("mark"), file_of(OURS), file_of(THEIRS, "remove"))
-    assert log.find_commit("mark", 1) == Commit(version=2, before=1, alone=False)
+    assert log.find_commit("mark", 1) == Commit(version=2, before=1, changed_only_own_slices=False)
 
 
 @pytest.mark.parametrize(

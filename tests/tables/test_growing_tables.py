@@ -51,7 +51,7 @@ def stored(names):
 
 
 def in_catalog(names):
-    return ExistingTable(name="table 't'", schema=schema(names), way_out="name another table", in_catalog=True)
+    return ExistingTable(name="table 't'", schema=schema(names), hint="name another table", in_catalog=True)
 
 
 # ---------------------------------------------------------------------------------------------------- kinds
@@ -138,7 +138,7 @@ def test_a_table_whose_order_does_not_show_its_keys_takes_rows_whose_keys_it_has
 def test_a_case_is_not_a_column_in_the_catalog_and_is_refused_in_a_folder():
     names, spelled = [*PER_QUERY, "country"], [*PER_QUERY, "Country"]
     assert in_catalog([*names, "dataset"]).compare(stored(spelled), grow=False) == Growth()
-    folder = ExistingTable(name="'./q'", schema=stored(names), way_out="write to a new folder")
+    folder = ExistingTable(name="'./q'", schema=stored(names), hint="write to a new folder")
     with pytest.raises(OutputRefusedError, match=r"'Country' is spelled 'country' in '\./q'; rename it in the input"):
         folder.compare(stored(spelled), grow=True)
 
@@ -155,7 +155,7 @@ def test_types(grow):
         ({}, {"list": T.ArrayType(T.LongType())}, None),
     ]:
         there = ExistingTable(
-            name="'t'", schema=schema([*names, "dataset"], have), way_out="write to a new folder", **more
+            name="'t'", schema=schema([*names, "dataset"], have), hint="write to a new folder", **more
         )
         results = schema([*names, "dataset"], have | want)
         if refused is None:
@@ -167,9 +167,7 @@ def test_types(grow):
 
 def test_a_column_that_must_not_be_null_cannot_lack():
     declared = [T.StructField("site", T.StringType(), nullable=False), *stored(PER_QUERY)]
-    there = ExistingTable(
-        name="table 't'", schema=T.StructType(declared), way_out="name another table", in_catalog=True
-    )
+    there = ExistingTable(name="table 't'", schema=T.StructType(declared), hint="name another table", in_catalog=True)
     with pytest.raises(OutputRefusedError, match="'site' of table 't' must not be null"):
         there.compare(stored(PER_QUERY), grow=True)
     assert replace(there, in_catalog=False).compare(stored(PER_QUERY), grow=True).lacking == ("site",)

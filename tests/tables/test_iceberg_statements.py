@@ -76,8 +76,8 @@ def test_the_branch_of_a_session_is_written_where_the_table_heeds_it(branch, wap
     ("snapshots", "found"),
     [
         ([], None),
-        ([(9, 5, "1")], Commit(version=9, before=5, alone=True)),
-        ([(9, None, "2")], Commit(version=9, before=None, alone=False)),
+        ([(9, 5, "1")], Commit(version=9, before=5, changed_only_own_slices=True)),
+        ([(9, None, "2")], Commit(version=9, before=None, changed_only_own_slices=False)),
     ],
 )
 def test_a_commit_is_found_by_its_mark(snapshots, found):

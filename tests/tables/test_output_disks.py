@@ -135,17 +135,17 @@ def holding(folder: Path, foreign: str) -> Path:
 def test_a_folder_that_holds_something_else_is_refused(tmp_path):
     for at, foreign in enumerate(FOREIGN):
         table = holding(tmp_path / str(at), foreign)
-        with pytest.raises(OutputRefusedError, match=r"but tables of this job contain only .*files in run_date="):
+        with pytest.raises(OutputRefusedError, match=r"but nightly tables contain only .*files in run_date="):
             check_output(None, str(table), None, ROWS.schema)
     (tmp_path / "empty" / "run_date=2026-01-31" / "other").mkdir(parents=True)
-    with pytest.raises(OutputRefusedError, match="contains 'run_date=2026-01-31/other', but tables of this job"):
+    with pytest.raises(OutputRefusedError, match="contains 'run_date=2026-01-31/other', but nightly tables contain"):
         check_output(None, str(tmp_path / "empty"), None, ROWS.schema)
 
 
 def test_a_folder_where_only_spark_reaches_that_holds_something_else_is_refused(spark, tmp_path):
     for at, foreign in enumerate(FOREIGN):
         table = elsewhere(holding(tmp_path / str(at), foreign))
-        with pytest.raises(OutputRefusedError, match=r"but tables of this job contain only .*files in run_date="):
+        with pytest.raises(OutputRefusedError, match=r"but nightly tables contain only .*files in run_date="):
             check_output(spark, table, None, spark.range(1).schema)
 
 

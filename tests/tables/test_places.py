@@ -19,9 +19,15 @@ from support.spark_rows import replace_slices
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.tables import Slices
 from ndcg_spark.tables.catalog import locate_table, read_current_schema, split_name
-from ndcg_spark.tables.checks import Reading, _find_remote_table_above, _list_local_slices, check_output, reading_of
+from ndcg_spark.tables.checks import (
+    UsedPlaces,
+    _find_remote_table_above,
+    _list_local_slices,
+    check_output,
+    find_used_places,
+)
 from ndcg_spark.tables.commits import Commit, IcebergLog
-from ndcg_spark.tables.places import canonical, is_local, resolve_spark_path
+from ndcg_spark.tables.places import canonicalize, is_local, resolve_spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,12 +47,12 @@ if TYPE_CHECKING:
     ],
 )
 def test_one_place_has_one_spelling(one: str, other: str) -> None:
-    assert canonical(one) == canonical(other)
-    assert canonical(canonical(one)) == canonical(one)
-    assert not is_local(canonical(one))
-    reading = Reading(name="--input", folders=frozenset([canonical(one)]))
-    assert reading.touches(canonical(other))
-    assert reading.touches(canonical(f"{other.rstrip('/')}/metrics"))
+    assert canonicalize(one) == canonicalize(other)
+    assert canonicalize(canonicalize(one)) == canonicalize(one)
+    assert not is_local(canonicalize(one))
+    reading = UsedPlaces(name="--input", folders=frozenset([canonicalize(one)]))
+    assert reading.touches(canonicalize(other))
+    assert reading.touches(canonicalize(f"{other.rstrip('/')}/metrics"))
 
 
 def test_a_path_that_spark_cannot_read_is_not_taken_for_one_that_is_not_there(spark: SparkSession) -> None:
@@ -67,7 +73,7 @@ def test_a_path_that_spark_cannot_read_is_not_taken_for_one_that_is_not_there(sp
     ],
 )
 def test_other_places_stay_apart(one: str, other: str) -> None:
-    assert not Reading(name="--input", folders=frozenset([canonical(one)])).touches(canonical(other))
+    assert not UsedPlaces(name="--input", folders=frozenset([canonicalize(one)])).touches(canonicalize(other))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +126,7 @@ def test_only_tables_with_commits_may_have_a_location_that_is_not_told(provider:
 
 
 def test_an_output_below_a_pattern_would_be_read_the_next_time() -> None:
-    reading = Reading(name="--input", patterns=("/logs/2026-*/rows",))
+    reading = UsedPlaces(name="--input", patterns=("/logs/2026-*/rows",))
     assert reading.touches("/logs/2026-01/rows")
     assert reading.touches("/logs/2026-01/rows/metrics")
     assert not reading.touches("/logs/2025-12/rows")
@@ -148,12 +154,12 @@ def test_the_current_schema_is_named_as_sql_takes_it(current: str, named: str) -
 
 def test_databricks_shows_stores_as_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of that name is a plain one anywhere else."""
-    assert canonical("/Volumes/main/search/raw/rows") == "/Volumes/main/search/raw/rows"
+    assert canonicalize("/Volumes/main/search/raw/rows") == "/Volumes/main/search/raw/rows"
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
     for spelling in ("/Volumes/main/search/raw/rows", "file:/Volumes/main/search/raw/rows/"):
-        assert canonical(spelling) == canonical("dbfs:/Volumes/main/search/raw/rows")
-    assert canonical("/dbfs/rows") == canonical("file:///dbfs/rows") == canonical("dbfs:/rows")
-    assert canonical("/dbfs2/rows") == "/dbfs2/rows"
+        assert canonicalize(spelling) == canonicalize("dbfs:/Volumes/main/search/raw/rows")
+    assert canonicalize("/dbfs/rows") == canonicalize("file:///dbfs/rows") == canonicalize("dbfs:/rows")
+    assert canonicalize("/dbfs2/rows") == "/dbfs2/rows"
 
 
 def test_files_of_this_machine_are_real_paths(tmp_path: Path) -> None:
@@ -161,7 +167,7 @@ def test_files_of_this_machine_are_real_paths(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a b%20é")
     expected = str(tmp_path / "a b%20é")
     for spelling in (f"{tmp_path}/link/", f"file:{tmp_path}/a b%20é", f"file://{tmp_path}//link/../link"):
-        assert canonical(spelling) == expected
+        assert canonicalize(spelling) == expected
 
 
 @pytest.fixture
@@ -189,7 +195,7 @@ def test_a_snapshot_that_does_not_say_what_it_changed_may_have_changed_more(
 ) -> None:
     log = IcebergLog(spark, iceberg, ["run_date=2026-01-31/slice=a"])
     assert log.read_version() == 7
-    assert log.find_commit(mark, 6) == Commit(version=at, before=at - 1, alone=alone)
+    assert log.find_commit(mark, 6) == Commit(version=at, before=at - 1, changed_only_own_slices=alone)
     assert log.find_commit("of nobody", 6) is None
 
 
@@ -200,21 +206,21 @@ def test_a_table_that_cannot_be_found_any_more_is_not_nowhere(spark: SparkSessio
     """An output might lie in its place. The view was there when its rows were opened."""
     spark.sql("CREATE VIEW places_gone AS SELECT 1 AS x")
     frame = spark.table("places_gone")
-    assert reading_of(spark, "--input 'places_gone'", "places_gone", None, frame) == Reading(
+    assert find_used_places(spark, "--input 'places_gone'", "places_gone", None, frame) == UsedPlaces(
         name="--input 'places_gone'"
     )
     spark.sql("DROP VIEW places_gone")
     with pytest.raises(
         OutputRefusedError, match=r"cannot find the location of --input 'places_gone', which no output"
     ):
-        reading_of(spark, "--input 'places_gone'", "places_gone", None, frame)
+        find_used_places(spark, "--input 'places_gone'", "places_gone", None, frame)
 
 
 def test_a_table_that_cannot_be_found_any_more_has_the_files_that_its_rows_come_from(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     spark.range(1).write.parquet(str(tmp_path / "rows"))
-    actual = reading_of(spark, "--input", "places_gone", None, spark.read.parquet(str(tmp_path / "rows")))
+    actual = find_used_places(spark, "--input", "places_gone", None, spark.read.parquet(str(tmp_path / "rows")))
     assert actual.folders == frozenset()
     assert {os.path.dirname(file) for file in actual.files} == {str(tmp_path / "rows")}
 
@@ -222,10 +228,12 @@ def test_a_table_that_cannot_be_found_any_more_has_the_files_that_its_rows_come_
 def test_a_path_that_spark_does_not_reach_is_unknown_unless_workers_may_reach_it(spark: SparkSession) -> None:
     """Who opens it says so; if it is open, it lies somewhere. An object store is known by its address."""
     for reference, folders in (("foo://bucket/rows", set()), ("gs://bucket/rows", {"gs://bucket/rows"})):
-        assert reading_of(spark, "--input", reference, "parquet", None).folders == folders
+        assert find_used_places(spark, "--input", reference, "parquet", None).folders == folders
     with pytest.raises(OutputRefusedError, match=r"location of --input.*no file system for foo"):
-        reading_of(spark, "--input", "foo://bucket/rows", "parquet", spark.range(1))
-    assert reading_of(spark, "--input", "gs://bucket/rows", "parquet", spark.range(1)).folders == {"gs://bucket/rows"}
+        find_used_places(spark, "--input", "foo://bucket/rows", "parquet", spark.range(1))
+    assert find_used_places(spark, "--input", "gs://bucket/rows", "parquet", spark.range(1)).folders == {
+        "gs://bucket/rows"
+    }
 
 
 def test_files_that_are_not_told_are_those_of_the_path(spark: SparkSession, tmp_path: Path, monkeypatch) -> None:
@@ -236,13 +244,13 @@ def test_files_that_are_not_told_are_those_of_the_path(spark: SparkSession, tmp_
 
     monkeypatch.setattr(type(spark.range(1)), "inputFiles", fail)
     frame = spark.range(1)
-    assert reading_of(spark, "--input", str(tmp_path), "parquet", frame).folders == {str(tmp_path)}
-    assert reading_of(spark, "--input", "SELECT 1", "sql", frame) == Reading(name="--input")
+    assert find_used_places(spark, "--input", str(tmp_path), "parquet", frame).folders == {str(tmp_path)}
+    assert find_used_places(spark, "--input", "SELECT 1", "sql", frame) == UsedPlaces(name="--input")
     said.append("Read timed out")
-    assert reading_of(spark, "--input", str(tmp_path), "parquet", frame).folders == {str(tmp_path)}
-    assert reading_of(spark, "--input", f"{tmp_path}/*", "parquet", frame).patterns == (f"{tmp_path}/*",)
+    assert find_used_places(spark, "--input", str(tmp_path), "parquet", frame).folders == {str(tmp_path)}
+    assert find_used_places(spark, "--input", f"{tmp_path}/*", "parquet", frame).patterns == (f"{tmp_path}/*",)
     with pytest.raises(OutputRefusedError, match=r"location of --input.*Read timed out"):
-        reading_of(spark, "--input", "SELECT 1", "sql", frame)
+        find_used_places(spark, "--input", "SELECT 1", "sql", frame)
 
 
 def test_a_folder_above_that_cannot_be_listed_is_told(spark: SparkSession) -> None:
@@ -280,7 +288,7 @@ def test_what_is_no_file_of_a_slice_is_named(tmp_path: Path, name: str) -> None:
         place.touch()
     with pytest.raises(OutputRefusedError) as caught:
         _list_local_slices(tmp_path, "./m", "parquet")
-    assert str(caught.value).startswith(f"'./m' contains {name.rstrip('/')!r}, but tables of this job contain only")
+    assert str(caught.value).startswith(f"'./m' contains {name.rstrip('/')!r}, but nightly tables contain only")
 
 
 def test_a_folder_above_that_the_disk_does_not_list_is_no_folder_without_tables(

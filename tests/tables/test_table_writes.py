@@ -193,7 +193,7 @@ def test_stamp_finds_the_slice_of_a_row_by_all_of_its_keys(spark):
     name = slice_name("shop", "a", "week")
     for n in (1, 2):
         keys = (SliceKey(days[1], "a", "week"), SliceKey(days[0], "a", "week"))[:n]
-        slices = Slices(dataset="shop", keys=keys, columns=columns, empty=frozenset())
+        slices = Slices(dataset="shop", keys=keys, columns=columns, may_be_empty=frozenset())
         stored = {tuple(row)[:3]: (str(row["run_date"]), row["slice"]) for row in slices.stamp(frame).collect()}
         assert stored == {value: (str(value[0]), name if value in keys else None) for value in values}
         assert slices.folders == {f"{key.night} week a": f"run_date={key.night}/slice={name}" for key in keys}

@@ -9,7 +9,7 @@ REASONS: dict[str, str] = {
     "_is_within: operand: column.null_count": "both ways find the same ends; that without nulls is quicker",
     "parse_address: operand: match is None": "without a match there is no scheme; the type checker wants it said",
     "_describe_toml_type: operand: isinstance(option, click.Option)": "commands have only options; for mypy",
-    "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.reference, list(self.facts.columns))": (
+    "RemoteTableWrite.swap: dropped: add_columns(self.spark, self.reference, list(self.catalog_table.columns))": (
         "heals what another job does at the same moment: a catalog of Hive keeps the columns of the later one"
     ),
     "_cut_lists: operand: col.ITEM in ranked.columns": "the check is on only where items are carried (engine.py)",

@@ -62,7 +62,7 @@ from support.cluster import Cluster
 from support.disks import Disk, small_disk
 from support.spark_rankings import SHORT_LIVED_SETTINGS
 
-from ndcg_spark.tables.claims import HIDDEN
+from ndcg_spark.tables.claims import LOCK_FOLDER
 from scripts.checks.writes.cluster import SETTINGS, cluster_below, losing_executors
 from scripts.checks.writes.elsewhere import run_elsewhere
 from scripts.checks.writes.engines import write_in_turns
@@ -151,10 +151,10 @@ class Leg:
         """
         tasks = list(tasks)
         self._again(tasks, writers)
-        if any((self.kind.root(spark, place) / HIDDEN).exists() for place in self.places):
+        if any((self.kind.root(spark, place) / LOCK_FOLDER).exists() for place in self.places):
             self._again(tasks[-1:], writers)
         for place in self.places:
-            hidden = self.kind.root(spark, place) / HIDDEN
+            hidden = self.kind.root(spark, place) / LOCK_FOLDER
             if hidden.exists():
                 self.counts["unhealed"] += 1
                 self.complaints.append(f"{self.name}: left over: {sorted(map(str, hidden.rglob('*')))[:9]}")

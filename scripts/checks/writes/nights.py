@@ -20,7 +20,7 @@ from support.main_job import stored_rows
 from support.night_files import FILE, OTHER
 from support.spark_rankings import SHORT_LIVED_SETTINGS
 
-from ndcg_spark.tables.claims import HIDDEN
+from ndcg_spark.tables.claims import LOCK_FOLDER
 from scripts.checks.writes.engines import COLUMNS, generate_night, read_slices, write_table
 from scripts.checks.writes.local import JOB, STEPS, Kill
 
@@ -139,7 +139,7 @@ class KilledNights:
         self._compare(unbroken, killed, about)
         self._judge_runs(before, killed, about)
         # A page that was not finished is no table: it is removed hours later.
-        left = sorted(map(str, killed.rglob(f"{HIDDEN}*")))
+        left = sorted(map(str, killed.rglob(f"{LOCK_FOLDER}*")))
         if left:
             self._complain("unhealed", about, f"left over: {left[:9]}")
         shutil.rmtree(self.folder / str(number))

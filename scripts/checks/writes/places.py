@@ -139,7 +139,7 @@ def _describe_table(spark: SparkSession, table: str) -> dict[str, str]:
 
 def shop(night: date = NIGHT, runs: Sequence[str] = ("",), empty: Sequence[str] = ()) -> Slices:
     """Slices of a data set."""
-    return Slices.for_night(night, "shop", runs, empty=empty)
+    return Slices.for_night(night, "shop", runs, may_be_empty=empty)
 
 
 def app(night: date = NIGHT, runs: Sequence[str] = ("",)) -> Slices:

@@ -139,7 +139,7 @@ def emptied(place: Place) -> str:
 @named("rows of another run are refused")
 def stray(place: Place) -> str:
     place.write(rows(place.spark, 1, ("a",)), shop(runs=("a",)))
-    refusal(lambda: place.write(rows(place.spark, 2, ("a", "b")), shop(runs=("a",))), "belong to an unexpected run")
+    refusal(lambda: place.write(rows(place.spark, 2, ("a", "b")), shop(runs=("a",))), "belong to an unexpected slice")
     expect(place.values(), [expect_values(1, run="a")], "rows")
     return "yes"
 
@@ -259,7 +259,7 @@ def evolved(place: Place) -> str:
     before = place.files(app())
     wider = rows(place.spark, 2).selectExpr("*", "'de' AS country")
     messages: list[str] = []
-    check_output(place.spark, place.reference, place.kind, wider.schema, tell=messages.append)
+    check_output(place.spark, place.reference, place.kind, wider.schema, report=messages.append)
     line = f"column 'country' is added to {place.reference!r}; it is null for earlier nights"
     expect(messages, [line], "lines")
     with closing(place.stage(rows(place.spark, 3, night=BEFORE), shop(BEFORE))) as narrow:
@@ -316,9 +316,9 @@ def killed(place: Place, kills: int = 3, seed: int = 1) -> str:
     rng, known, left = random.Random(seed), 1000, 0
     for number in range(kills):
         known = _kill_one(place, 10000 * (number + 1), known, rng.uniform(0.0, 1.5))
-        left += any((place.root / claims.HIDDEN).glob("write-*"))
+        left += any((place.root / claims.LOCK_FOLDER).glob("write-*"))
         messages: list[str] = []
-        place.write(rows(place.spark, 2 + number), app(), tell=messages.append)
+        place.write(rows(place.spark, 2 + number), app(), report=messages.append)
         slices = place.values()
         values = [row for row in slices if row[1] == "shop"]
         if len(values) != 1 or values[0][3] not in known or values[0][4] != 3:
@@ -326,7 +326,7 @@ def killed(place: Place, kills: int = 3, seed: int = 1) -> str:
         expect(
             [row for row in slices if row[1] == "app"], [expect_values(2 + number, dataset="app")], "the other slice"
         )
-        expect(list(place.root.glob(f"{claims.HIDDEN}/write-*")), [], "leftovers")
+        expect(list(place.root.glob(f"{claims.LOCK_FOLDER}/write-*")), [], "leftovers")
         place.write(rows(place.spark, 1000))
         known = 1000
     return f"yes ({kills} kills, {left} left something)"
