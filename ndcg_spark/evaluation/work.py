@@ -120,7 +120,7 @@ class RankingWork(Work[S]):
         return self.inputs
 
     def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Reasons why rows are bad, by the name of their table; lazy."""
+        """Return the reasons why rows are bad, by the name of their table; lazy."""
         return self.inputs.ranking.report_bad_rows(originals=originals)
 
     def add_advice(self, message: str) -> str:

@@ -47,7 +47,7 @@ from ndcg_spark.evaluation.tasks.scoring import ScoringTask
 from ndcg_spark.evaluation.tasks.valid_rows import (
     RowCheck,
     has_keys,
-    is_wide,
+    has_several_scores,
     mark_rejected,
     select_valid,
     split_rejected,
@@ -135,7 +135,7 @@ def check_chunk(chunk: pa.RecordBatch, buffer: SendBuffer) -> pa.RecordBatch:
     Rows with several scores are not marked here but in `rank_stretches`, once for each score.
     """
     names, check = buffer.task.names, RowCheck(buffer.task.settings)
-    if is_wide(chunk, names):
+    if has_several_scores(chunk, names):
         if not buffer.task.counts_rejected:
             for run in split_runs(chunk, names):
                 select_valid(run, check)  # raises for a bad row under on_invalid=fail
@@ -154,7 +154,7 @@ def send_chunk(rows: pa.RecordBatch, buffer: SendBuffer) -> None:
     """Buffer checked rows: long stretches of a query are ranked and cut, rejected rows counted, other rows kept."""
     task = buffer.task
     limit = partial_ranking.get_ranked_limit(task)
-    rows, rejected = (rows, None) if is_wide(rows, task.names) else split_rejected(rows)
+    rows, rejected = (rows, None) if has_several_scores(rows, task.names) else split_rejected(rows)
     if rejected is not None:
         buffer.partials.append(partial_ranking.count_rejected(rejected, task))
         if not rows.num_rows:
@@ -181,7 +181,9 @@ def rank_stretches(rows: pa.RecordBatch, offsets: IntArray, task: RankingTask) -
     partials: list[PartialRankings] = []
     settings, shared = task.settings, None
     for run in split_runs(rows, task.names):
-        valid, rejected = split_rejected(mark_rejected(run, RowCheck(settings)) if is_wide(rows, task.names) else run)
+        valid, rejected = split_rejected(
+            mark_rejected(run, RowCheck(settings)) if has_several_scores(rows, task.names) else run
+        )
         if rejected is not None:
             partials.append(partial_ranking.count_rejected(rejected, task))
         if not valid.num_rows:
@@ -212,7 +214,7 @@ class SendBuffer:
     def count_without_query(self, rows: pa.RecordBatch) -> None:
         copies = int_values(rows.column(COPIES)) if COPIES in rows.schema.names else np.ones(rows.num_rows)
         if RUN not in rows.schema.names:
-            for run in self.task.names.scores.values() if is_wide(rows, self.task.names) else ("",):
+            for run in self.task.names.scores.values() if has_several_scores(rows, self.task.names) else ("",):
                 self.n_without_query[run] += int(copies.sum())
             return
         for run, n in zip(rows.column(RUN).to_pylist(), copies.tolist(), strict=True):

@@ -405,8 +405,8 @@ def compute_ideal_key(relevance: FloatArray, task: RankingTask) -> FloatArray:
     convention = task.settings.convention
     if not convention.has_gain_table or not len(relevance):
         return relevance
-    levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
-    return np.asarray(gain_function(convention.gain)(levels), dtype=np.float64)
+    clipped = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
+    return np.asarray(gain_function(convention.gain)(clipped), dtype=np.float64)
 
 
 def _take_best_items(rows: QueryRows, value: NumberArray, best: Entries, k: int) -> Values:

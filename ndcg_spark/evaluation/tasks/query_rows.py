@@ -52,11 +52,11 @@ def bad_row_column(score: str) -> str:
 
 def canonical_names(settings: EvaluationSettings) -> Names:
     scores = settings.columns.score if settings.columns.rank is None else ()
-    is_wide = len(scores) > 1
+    has_several = len(scores) > 1
     return Names(
         query={f"query_{index}": column for index, column in enumerate(settings.columns.query)},
         segments={f"segment_{index}": column for index, column in enumerate(settings.carried_segments)},
-        scores={(f"{SCORE}_{index}" if is_wide else SCORE): column for index, column in enumerate(scores)},
+        scores={(f"{SCORE}_{index}" if has_several else SCORE): column for index, column in enumerate(scores)},
         has_runs=settings.columns.run is not None,
     )
 

@@ -35,9 +35,9 @@ def add_gains(batches: Iterator[pa.RecordBatch], convention: Convention, k: int 
 
 def _add_gains_to_batch(batch: pa.RecordBatch, convention: Convention, k: int | None) -> pa.RecordBatch:
     relevance, judged = float_values(batch.column("relevance"))
-    levels = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
-    gains = np.zeros(len(levels))
-    gains[judged] = gain_function(convention.gain)(levels[judged])
+    clipped = np.maximum(relevance, 0.0) if convention.negative == "clip" else relevance
+    gains = np.zeros(len(clipped))
+    gains[judged] = gain_function(convention.gain)(clipped[judged])
     tied, n_ranked = (float_values(batch.column(helper))[0].astype(np.int64) for helper in _HELPERS)
     columns = {column: batch.column(column) for column in batch.schema.names if column not in _HELPERS}
     columns["gain"] = pa.array(gains)
@@ -203,7 +203,7 @@ def split_runs(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
 
     Any other batch is yielded unchanged.
     """
-    if not is_wide(batch, names):
+    if not has_several_scores(batch, names):
         yield batch
         return
     run_columns = {*names.scores, *map(bad_row_column, names.scores)}
@@ -216,7 +216,7 @@ def split_runs(batch: pa.RecordBatch, names: Names) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def is_wide(batch: pa.RecordBatch, names: Names) -> bool:
+def has_several_scores(batch: pa.RecordBatch, names: Names) -> bool:
     """Return True if a batch has several score columns, each of which is a run."""
     return len(names.scores) > 1 and col.SCORE not in batch.schema.names
 
