@@ -193,7 +193,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def golden_nights(tmp_path_factory):
     """The inputs of scripts/check stored-format, and the first two of its nights in a metric table."""
-    from support.main_job import command
+    from support.main_job import run_command
 
     from scripts.checks.stored_format import STORY
     from scripts.checks.stored_nights import write_inputs
@@ -201,5 +201,5 @@ def golden_nights(tmp_path_factory):
     folder = tmp_path_factory.mktemp("golden_nights")
     write_inputs(folder)
     for name in ("mean-ndcg", "the next night"):
-        assert command(*shlex.split(STORY[name].format(f=folder)), "--engine", "local").code == 0
+        assert run_command(*shlex.split(STORY[name].format(f=folder)), "--engine", "local").code == 0
     return folder

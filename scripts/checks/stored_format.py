@@ -28,7 +28,7 @@ from typing import Any
 
 import click
 import pyarrow.parquet as pq
-from support.main_job import Ended, command
+from support.main_job import Ended, run_command
 from support.source_rules import public
 
 from ndcg_spark import PRESETS
@@ -225,7 +225,7 @@ def nights(_: Any, folder: Path) -> dict[str, Any]:
     write_inputs(folder)
     results, tables = {}, {}
     for name, text in STORY.items():
-        ended = command(*shlex.split(text.format(f=folder)))
+        ended = run_command(*shlex.split(text.format(f=folder)))
         before, tables = (
             tables,
             {path.name: describe_table(path) for path in sorted(folder.iterdir()) if path.is_dir()},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.expectations import approx, refusal
-from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, NDCG, click_rows, metric_rows, night
+from support.expectations import approx, collect_refusal
+from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, NDCG, build_click_rows, build_metric_rows, nth_night
 
 from ndcg_spark.business import LinkSettings, business_link
 from ndcg_spark.business.frames import COUNTS, link_metric
@@ -41,9 +41,9 @@ def linked(metrics, clicks, settings=None):
 
 def test_two_weeks_of_a_shop():
     """Values: scipy 1.17 (pearsonr, spearmanr, Welch), numpy 2.4 (changes), the definition (lag)."""
-    actual = linked(metric_rows(NDCG), click_rows(CLICKS))
+    actual = linked(build_metric_rows(NDCG), build_click_rows(CLICKS))
     row = actual["", "", "ndcg", "ctr"]
-    assert (row["n_nights"], row["first_night"], row["last_night"]) == (14, night(0), night(13))
+    assert (row["n_nights"], row["first_night"], row["last_night"]) == (14, nth_night(0), nth_night(13))
     assert [row[f"pearson{end}"] for end in ("", "_low", "_high")] == [
         approx(-0.927374429422),
         approx(-0.977150882351),
@@ -61,7 +61,7 @@ def test_two_weeks_of_a_shop():
     assert row["metric_change"] / row["metric_change_error"] == pytest.approx(15.198684153571, abs=1e-10)
     assert row["rate_change"] / row["rate_change_error"] == pytest.approx(-11.144505372604, abs=1e-10)
     windows = [row[name] for name in ("before_from", "before_to", "window_from", "window_to")]
-    assert windows == [night(0), night(6), night(7), night(13)]
+    assert windows == [nth_night(0), nth_night(6), nth_night(7), nth_night(13)]
     assert (row["alarm"], row["note"]) == ("metric_up_ctr_down", None)
     assert actual["", "", "ndcg", "cvr"]["alarm"] is None
 
@@ -70,13 +70,13 @@ def test_the_second_alarm():
     """NDCG stands still, conversions rise by a tenth."""
     bought = [20, 21, 20, 19, 20, 20, 20, 22, 22, 23, 22, 22, 21, 22]
     flat = [0.400, 0.401, 0.399, 0.400, 0.400, 0.401, 0.399] * 2
-    actual = linked(metric_rows(flat), click_rows([500] * 14, bought))
+    actual = linked(build_metric_rows(flat), build_click_rows([500] * 14, bought))
     assert actual["", "", "ndcg", "cvr"]["alarm"] == "metric_flat_cvr_up"
     constant = actual["", "", "ndcg", "ctr"]
     assert (constant["alarm"], constant["pearson"], constant["rate_change"]) == (None, None, 0.0)
-    strict = linked(metric_rows(flat), click_rows([500] * 14, bought), LinkSettings(max_flat=0.001))
+    strict = linked(build_metric_rows(flat), build_click_rows([500] * 14, bought), LinkSettings(max_flat=0.001))
     assert strict["", "", "ndcg", "cvr"]["alarm"] is None
-    noisy = linked(metric_rows(flat), click_rows([500] * 14, bought), LinkSettings(noise_limit=50.0))
+    noisy = linked(build_metric_rows(flat), build_click_rows([500] * 14, bought), LinkSettings(noise_limit=50.0))
     assert noisy["", "", "ndcg", "cvr"]["alarm"] is None
 
 
@@ -84,14 +84,18 @@ def test_segments_runs_and_metrics_are_apart():
     german = {"segment_by": "country", "segment": "DE"}
     unknown = {"segment_by": "country", "segment": None}
     metrics = [
-        *metric_rows(NDCG),
-        *metric_rows(NDCG[::-1], run="b"),
-        *metric_rows(NDCG, metric="p"),
-        *metric_rows(NDCG, **german),
-        *metric_rows(NDCG, **unknown),
-        *metric_rows(NDCG, segment_by="country", segment="FR"),
+        *build_metric_rows(NDCG),
+        *build_metric_rows(NDCG[::-1], run="b"),
+        *build_metric_rows(NDCG, metric="p"),
+        *build_metric_rows(NDCG, **german),
+        *build_metric_rows(NDCG, **unknown),
+        *build_metric_rows(NDCG, segment_by="country", segment="FR"),
     ]
-    clicks = [*click_rows(CLICKS), *click_rows(CLICKS, **german), *click_rows(CLICKS[::-1], **unknown)]
+    clicks = [
+        *build_click_rows(CLICKS),
+        *build_click_rows(CLICKS, **german),
+        *build_click_rows(CLICKS[::-1], **unknown),
+    ]
     actual = linked(metrics, clicks)
     up, down = approx(-0.927374429422), approx(np.corrcoef(NDCG, CLICKS[::-1])[0, 1])
     assert actual["", "", "ndcg", "ctr"]["pearson"] == actual["", "", "p", "ctr"]["pearson"] == up
@@ -103,21 +107,21 @@ def test_segments_runs_and_metrics_are_apart():
 
 
 def test_clicks_of_a_run_are_not_those_of_another():
-    metrics = [*metric_rows(NDCG, run="a"), *metric_rows(NDCG, run="b")]
-    actual = linked(metrics, [*click_rows(CLICKS, run="a"), *click_rows(CLICKS[::-1], run="b")])
+    metrics = [*build_metric_rows(NDCG, run="a"), *build_metric_rows(NDCG, run="b")]
+    actual = linked(metrics, [*build_click_rows(CLICKS, run="a"), *build_click_rows(CLICKS[::-1], run="b")])
     assert actual["a", "", "ndcg", "ctr"]["pearson"] == approx(-0.927374429422)
     assert actual["b", "", "ndcg", "ctr"]["pearson"] != actual["a", "", "ndcg", "ctr"]["pearson"]
 
 
 def test_nights_left_out_are_counted():
-    metrics = metric_rows([*NDCG[:4], None, *NDCG[5:]])
-    bad = linked(metric_rows([*NDCG[:4], float("nan"), *NDCG[5:]]), click_rows(CLICKS))
-    assert bad == linked(metrics, click_rows(CLICKS))
-    clicks = click_rows(CLICKS)
+    metrics = build_metric_rows([*NDCG[:4], None, *NDCG[5:]])
+    bad = linked(build_metric_rows([*NDCG[:4], float("nan"), *NDCG[5:]]), build_click_rows(CLICKS))
+    assert bad == linked(metrics, build_click_rows(CLICKS))
+    clicks = build_click_rows(CLICKS)
     clicks[1]["impressions"] = 999
     clicks[2]["clicks"] = 0
     del clicks[3]
-    clicks += click_rows([500], run_date=night(20))
+    clicks += build_click_rows([500], run_date=nth_night(20))
     actual = linked(metrics, clicks)
     counted = ("n_nights", "n_few_impressions", "n_zero", "n_no_clicks", "n_no_value", "n_no_metric")
     assert [actual["", "", "ndcg", "ctr"][name] for name in counted] == [11, 1, 0, 1, 1, 1]
@@ -133,16 +137,19 @@ def test_nights_left_out_are_counted():
 
 
 def test_windows_of_old_nights_raise_no_alarm():
-    late = LinkSettings(as_of=night(13 + 28 - 14 + 1))
-    assert linked(metric_rows(NDCG), click_rows(CLICKS), late)["", "", "ndcg", "ctr"]["note"] == "not_enough_nights"
-    in_time = LinkSettings(as_of=night(13 + 28 - 14))
-    assert linked(metric_rows(NDCG), click_rows(CLICKS), in_time)["", "", "ndcg", "ctr"]["note"] is None
+    late = LinkSettings(as_of=nth_night(13 + 28 - 14 + 1))
+    assert (
+        linked(build_metric_rows(NDCG), build_click_rows(CLICKS), late)["", "", "ndcg", "ctr"]["note"]
+        == "not_enough_nights"
+    )
+    in_time = LinkSettings(as_of=nth_night(13 + 28 - 14))
+    assert linked(build_metric_rows(NDCG), build_click_rows(CLICKS), in_time)["", "", "ndcg", "ctr"]["note"] is None
 
 
 def test_two_configurations_are_not_refused():
     """Nights that were configured in two ways may be by the same rules; of old tables this is not known."""
-    metrics = [*metric_rows(NDCG[:3]), *metric_rows([0.5], run_date=night(3), config_hash="c2")]
-    assert {row["config_hash"] for row in linked(metrics, click_rows(CLICKS)).values()} == {None}
+    metrics = [*build_metric_rows(NDCG[:3]), *build_metric_rows([0.5], run_date=nth_night(3), config_hash="c2")]
+    assert {row["config_hash"] for row in linked(metrics, build_click_rows(CLICKS)).values()} == {None}
 
 
 # -------------------------------------------------------------------------------------------------- on Spark
@@ -167,40 +174,45 @@ def assert_spark_links_the_same(spark, metrics, clicks, columns=CLICK_COLUMNS):
 
 def test_spark_links_the_same(spark):
     german, unknown = ({"segment_by": "country", "segment": segment} for segment in ("DE", None))
-    metrics = [*metric_rows(NDCG), *metric_rows([*NDCG[:4], None, *NDCG[5:]], run="b"),
-               *metric_rows(NDCG, metric="p", k=None), *metric_rows(NDCG[::-1], **german),
-               *metric_rows(NDCG, **unknown), *metric_rows(NDCG, segment_by="country", segment="FR")]  # fmt: skip
-    clicks = [*click_rows(CLICKS), *click_rows(CLICKS[1:], **german), *click_rows(CLICKS[::-1], **unknown)]
+    metrics = [*build_metric_rows(NDCG), *build_metric_rows([*NDCG[:4], None, *NDCG[5:]], run="b"),
+               *build_metric_rows(NDCG, metric="p", k=None), *build_metric_rows(NDCG[::-1], **german),
+               *build_metric_rows(NDCG, **unknown),
+               *build_metric_rows(NDCG, segment_by="country", segment="FR")]  # fmt: skip
+    clicks = [
+        *build_click_rows(CLICKS),
+        *build_click_rows(CLICKS[1:], **german),
+        *build_click_rows(CLICKS[::-1], **unknown),
+    ]
     assert_spark_links_the_same(spark, metrics, clicks)
-    of_runs = [*click_rows(CLICKS, run="b"), *click_rows(CLICKS[::-1], run="")]
+    of_runs = [*build_click_rows(CLICKS, run="b"), *build_click_rows(CLICKS[::-1], run="")]
     assert_spark_links_the_same(spark, metrics, of_runs, CLICK_COLUMNS + ", run string")
 
 
 def test_nights_of_the_period_count_and_sums_exceed_an_int(spark):
     """Two rows a night of 2,000,000,000 impressions each, in columns of ints: the rates are those of two weeks."""
     times = 200_000
-    metrics = spark.createDataFrame(metric_rows([9.0, *NDCG, 9.0]), METRIC_COLUMNS)
-    rows = click_rows([n * times for n in (9, *CLICKS, -9)], 4 * times, 10_000 * times)
+    metrics = spark.createDataFrame(build_metric_rows([9.0, *NDCG, 9.0]), METRIC_COLUMNS)
+    rows = build_click_rows([n * times for n in (9, *CLICKS, -9)], 4 * times, 10_000 * times)
     clicks = spark.createDataFrame(rows + rows, CLICK_COLUMNS.replace("bigint", "int"))
-    settings = LinkSettings(start=night(1), as_of=night(14))
+    settings = LinkSettings(start=nth_night(1), as_of=nth_night(14))
     actual = link_metric(metrics, clicks, settings).where("rate = 'ctr'").first()
     assert (actual["n_nights"], actual["pearson"]) == (14, approx(-0.927374429422))
     assert actual["alarm"] == "metric_up_ctr_down"
 
 
 def test_bad_tables_are_refused(spark):
-    metrics, clicks = metric_rows(NDCG), click_rows(CLICKS)
+    metrics, clicks = build_metric_rows(NDCG), build_click_rows(CLICKS)
     twice = "ndcg@10 of overall has two rows for the night 2026-01-01; keep the rows of one data set."
     for rows, counts, named in [
-        (metrics, [*clicks, click_rows([5])[0] | {"clicks": -1}],
+        (metrics, [*clicks, build_click_rows([5])[0] | {"clicks": -1}],
          ["clicks must be a whole number of at least 0", "got -1", "run_date=2026-01-01"]),
-        (metrics, [*clicks, click_rows([5])[0] | {"conversions": None}], ["conversions", "got null"]),
-        (metrics, [*clicks, click_rows([5])[0] | {"run_date": None}],
+        (metrics, [*clicks, build_click_rows([5])[0] | {"conversions": None}], ["conversions", "got null"]),
+        (metrics, [*clicks, build_click_rows([5])[0] | {"run_date": None}],
          ["the clicks has a row whose run_date is not a date: null"]),
-        ([*metrics, *metric_rows([0.5], dataset="other")], clicks, [twice]),
+        ([*metrics, *build_metric_rows([0.5], dataset="other")], clicks, [twice]),
     ]:  # fmt: skip
         frames = spark.createDataFrame(rows, METRIC_COLUMNS), spark.createDataFrame(counts, CLICK_COLUMNS)
-        said = refusal(business_link(*frames))
+        said = collect_refusal(business_link(*frames))
         assert [name for name in named if name not in said] == [], said
     misspelt = spark.createDataFrame(clicks, CLICK_COLUMNS).withColumnRenamed("clicks", "click")
     with pytest.raises(MissingColumnError, match=r"'clicks'.*Did you mean 'click'"):
@@ -213,7 +225,10 @@ def test_bad_tables_are_refused(spark):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"start": night(1), "as_of": night(0)}, "the first night, 2026-01-02, is after the last, 2026-01-01"),
+        (
+            {"start": nth_night(1), "as_of": nth_night(0)},
+            "the first night, 2026-01-02, is after the last, 2026-01-01",
+        ),
         ({"min_impressions": -1}, "min_impressions"),
         ({"max_lag": 61}, "max_lag=61 must be between 0 and 60"),
         ({"confidence": 1.0}, "confidence"),

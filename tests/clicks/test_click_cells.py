@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.clicks import simulation
+from support.clicks import simulate_clicks
 
 from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
 from ndcg_spark.clicks.tasks import collect_positions, fit_patterns
@@ -22,7 +22,7 @@ def hash_of(pattern):
 
 def batches(rows_per_batch):
     """The simulated log: a row for each (query, item), as Spark sends them where no two are equal."""
-    cells = simulation().cells()
+    cells = simulate_clicks().cells()
     columns = (cells.position + 1, cells.shown.astype(int), cells.clicked.astype(int))
     rows = [[] for _ in cells.pairs]
     for pattern, *cell in zip(cells.pattern.tolist(), *(group.tolist() for group in columns), strict=True):

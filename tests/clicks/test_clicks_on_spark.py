@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from support.clicks import N_ITEMS, simulation
+from support.clicks import N_ITEMS, simulate_clicks
 from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate, readable_errors
@@ -33,7 +33,7 @@ T_3 = 3.182446305284
 @pytest.fixture(scope="module")
 def log(spark):
     """The 60,000 simulated impressions, in many partitions."""
-    rows = pd.DataFrame(simulation().rows, columns=["query_id", "item_id", "position", "click", "explored"])
+    rows = pd.DataFrame(simulate_clicks().rows, columns=["query_id", "item_id", "position", "click", "explored"])
     rows = rows.assign(position=rows["position"] + 1, explored=rows["explored"] == 1)
     return spark.createDataFrame(rows, LOG).repartition(5).cache()
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import stats
-from support.clicks import N_ITEMS, N_QUERIES, simulation, u
+from support.clicks import N_ITEMS, N_QUERIES, hash_uniform, simulate_clicks
 
 from ndcg_spark.clicks.kernels import (
     MOMENTS,
@@ -86,8 +86,8 @@ def test_states_add_up_to_the_same_bits_in_any_order(seed):
 
 
 def test_the_simulation_is_the_agreed_one():
-    assert u(7, "click", 0, 0, 0) == pytest.approx(0.688190948739, **NEAR)
-    rows = simulation().rows
+    assert hash_uniform(7, "click", 0, 0, 0) == pytest.approx(0.688190948739, **NEAR)
+    rows = simulate_clicks().rows
     assert (len(rows), rows[:, 3].sum()) == (60000, 13174)
 
 
@@ -99,7 +99,7 @@ def fit(cells, **options):
 
 @pytest.fixture(scope="module")
 def fitted():
-    return fit(simulation().cells(), tolerance=1e-9, max_iter=5000)
+    return fit(simulate_clicks().cells(), tolerance=1e-9, max_iter=5000)
 
 
 def test_the_fitted_propensities(fitted):
@@ -111,7 +111,7 @@ def test_the_fitted_propensities(fitted):
 
 @pytest.mark.parametrize(("tolerance", "steps"), [(1e-6, 569), (1e-9, 2696)])
 def test_the_steps_it_takes(tolerance, steps):
-    actual = fit(simulation().cells(), tolerance=tolerance, max_iter=5000)
+    actual = fit(simulate_clicks().cells(), tolerance=tolerance, max_iter=5000)
     assert len(actual.log_likelihood) - 1 == steps
 
 
@@ -122,25 +122,25 @@ def test_the_likelihood_never_falls(fitted):
 
 
 def test_it_says_that_it_has_not_converged():
-    actual = fit(simulation().cells(), max_iter=3)
+    actual = fit(simulate_clicks().cells(), max_iter=3)
     assert (actual.converged, len(actual.log_likelihood)) == (False, 4)
 
 
 def test_propensities_of_shuffled_traffic():
-    actual = estimate_from_randomized(count_totals(simulation().cells(explored_only=True), N_ITEMS))
+    actual = estimate_from_randomized(count_totals(simulate_clicks().cells(explored_only=True), N_ITEMS))
     assert actual[[1, 4]] == pytest.approx([0.481260647359, 0.189097103918], **NEAR)
 
 
 def test_propensities_of_items_at_two_positions():
     """ultr-bias-toolkit 0.0.5."""
-    actual = estimate_from_pairs(sum_pairs(simulation().cells(), N_ITEMS))
+    actual = estimate_from_pairs(sum_pairs(simulate_clicks().cells(), N_ITEMS))
     assert actual[[1, 4]] == pytest.approx([0.477104599911, 0.194416208472], **NEAR)
 
 
 def gap(labels):
     """Mean DCG@5 of rankings A and B with gain = label, and the interval of B - A over queries."""
     discount = 1 / np.log2(np.arange(2, N_ITEMS + 2))
-    made = simulation()
+    made = simulate_clicks()
     a, b = (
         np.array([labels[q, order[q]] @ discount for q in range(N_QUERIES)]) for order in (made.order_a, made.order_b)
     )
@@ -150,7 +150,7 @@ def gap(labels):
 
 
 def labels_by(propensity):
-    rows = simulation().rows
+    rows = simulate_clicks().rows
     labels, shown = np.zeros((2, N_QUERIES, N_ITEMS))
     np.add.at(labels, (rows[:, 0], rows[:, 1]), rows[:, 3] / propensity[rows[:, 2]])
     np.add.at(shown, (rows[:, 0], rows[:, 1]), 1)
@@ -158,7 +158,7 @@ def labels_by(propensity):
 
 
 def test_naive_labels_are_off_and_weighted_ones_are_not(fitted):
-    truth = gap(simulation().truth)
+    truth = gap(simulate_clicks().truth)
     assert truth[:3] == pytest.approx([1.422973601954, 1.593985502497, 0.171011900543], **NEAR)
     naive = gap(labels_by(np.ones(N_ITEMS)))
     weighted = gap(labels_by(1 / np.arange(1.0, N_ITEMS + 1)))
@@ -219,7 +219,7 @@ def split(cells, part):
 
 @pytest.mark.parametrize("block", [1, 100, 1 << 16])
 def test_two_workers_in_any_order_and_blocks_of_any_size_give_the_same_bits(block):
-    cells = simulation().cells()
+    cells = simulate_clicks().cells()
     expected = fit(cells, max_iter=50)
     order = np.random.default_rng(block).permutation(len(cells.pairs))  # pattern p becomes order[p]
     moved = np.argsort(order[cells.pattern], kind="stable")
@@ -253,4 +253,4 @@ def test_clicks_on_every_impression():
 @pytest.mark.parametrize("options", [{"tolerance": 0.0}, {"tolerance": math.nan}, {"max_iter": 0}])
 def test_an_option_that_does_not_fit(options):
     with pytest.raises(InvalidParameterError):
-        fit(simulation().cells(), **options)
+        fit(simulate_clicks().cells(), **options)

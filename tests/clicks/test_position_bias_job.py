@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.clicks import N_ITEMS, simulation
-from support.main_job import assert_refused, command, done, files_below, stored_rows, value_of, write_table
+from support.clicks import N_ITEMS, simulate_clicks
+from support.main_job import (
+    assert_refused,
+    find_value,
+    read_files,
+    read_stored_rows,
+    run_command,
+    run_mean_ndcg,
+    write_table,
+)
 
 NIGHT = ("--run-date", "2026-03-01", "--dataset", "shop")
 NAMES = ("query_id", "item_id", "position", "click")
@@ -16,7 +24,7 @@ def write(path, rows, names=NAMES, types=()):
 
 
 def position_bias(*arguments):
-    return command("position-bias", *arguments)
+    return run_command("position-bias", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +35,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def log(folder):
     """The simulated impressions."""
-    rows = [(f"q{q}", f"i{x}", k + 1, c, bool(e)) for q, x, k, c, e in simulation().rows.tolist()]
+    rows = [(f"q{q}", f"i{x}", k + 1, c, bool(e)) for q, x, k, c, e in simulate_clicks().rows.tolist()]
     return write(folder / "log.parquet", rows, (*NAMES, "explored"))
 
 
@@ -35,7 +43,7 @@ def log(folder):
 def rankings(folder):
     """Rankings A and B."""
     actual = []
-    for name, order in (("a", simulation().order_a), ("b", simulation().order_b)):
+    for name, order in (("a", simulate_clicks().order_a), ("b", simulate_clicks().order_b)):
         rows = [(f"q{q}", f"i{x}", -float(at)) for q, items in enumerate(order) for at, x in enumerate(items)]
         actual.append(write(folder / f"{name}.parquet", rows, ("query_id", "item_id", "score")))
     return actual
@@ -62,7 +70,7 @@ def test_from_clicks_to_corrected_dcg_in_three_commands(log, rankings, tmp_path)
     assert len(ended.json["log_likelihood"]) == 570
     assert "log-likelihood after step 500: " in ended.out
     assert "EM: converged after 569 steps" in ended.out
-    actual = {row["position"]: row["propensity"] for row in stored_rows(tmp_path / "propensities")}
+    actual = {row["position"]: row["propensity"] for row in read_stored_rows(tmp_path / "propensities")}
     assert actual[2] == pytest.approx(0.494810392287, abs=1e-3)
     propensities = tmp_path / "propensities" / "run_date=2026-03-01"
     ended = position_bias(
@@ -75,8 +83,8 @@ def test_from_clicks_to_corrected_dcg_in_three_commands(log, rankings, tmp_path)
     for label in ("relevance", "uncorrected"):
         for name, run in zip("ab", rankings, strict=True):
             judged = ("--judgments", tmp_path / "labels", "--relevance-col", label, "--convention", "linear")
-            outcome = done("--input", run, *judged, "--k", N_ITEMS, "--json", "-").json
-            values[label, name] = value_of(outcome, "dcg", N_ITEMS)
+            outcome = run_mean_ndcg("--input", run, *judged, "--k", N_ITEMS, "--json", "-").json
+            values[label, name] = find_value(outcome, "dcg", N_ITEMS)
     assert values["uncorrected", "b"] - values["uncorrected", "a"] == pytest.approx(-0.046239761527, abs=1e-12)
     assert values["relevance", "b"] - values["relevance", "a"] == pytest.approx(0.170232402923, abs=1e-3)
 
@@ -91,7 +99,7 @@ def test_estimates(four, tmp_path):
     assert (ended.code, ended.complaints) == (0, [])
     (row,) = ended.json["estimates"]
     assert (row["ips"], row["snips"], row["n_eff"]) == pytest.approx((4, 8 / 9, 2.492307692308), abs=1e-12)
-    (stored,) = stored_rows(tmp_path / "estimates")
+    (stored,) = read_stored_rows(tmp_path / "estimates")
     assert stored["ips_std_error"] == pytest.approx(2.273030282831, abs=1e-12)
     assert ended.out.startswith("overall queries=4  ips 4.000000 [-3.233797, 11.233797]  snips 0.888889 ")
     assert "SNIPS" not in ended.out
@@ -185,7 +193,7 @@ def test_bad_rows_stop_the_job_or_are_counted(folder, tmp_path, makes):
     assert ended.json["rows"] == {
         **{"rejected": 9, "rejected_by_reason": dict.fromkeys(sorted(reasons), 1), "impressions": 4}
     }
-    rejects = stored_rows(tmp_path / "rejects")
+    rejects = read_stored_rows(tmp_path / "rejects")
     assert sorted(row["reason"] for row in rejects) == sorted(reasons)
     assert all('"p":' in row["row"] and "given" not in row["row"] for row in rejects)
     limited = position_bias(*options, "--on-invalid", "reject", "--max-reject-fraction", 0.1)
@@ -202,13 +210,13 @@ def test_nothing_is_not_written_over_something(four, tmp_path):
         place = tmp_path / options[0]
         written = (*NIGHT, "--output", place)
         assert position_bias(*options, "--input", four, *written).code == 0
-        before = files_below(place)
+        before = read_files(place)
         assert before
         nothing = f"SELECT * FROM parquet.`{four}` WHERE position > 100"
         assert_refused(position_bias(*options, "--input", nothing, *written), "no impressions", "--allow-empty")
-        assert files_below(place) == before
+        assert read_files(place) == before
         assert position_bias(*options, "--input", nothing, *written, "--allow-empty").code == 0
-        assert stored_rows(place) == []
+        assert read_stored_rows(place) == []
 
 
 # --------------------------------------------------------------------------------------------------- refusals
@@ -259,4 +267,4 @@ def test_what_does_not_fit_the_table(four, log, folder):
 
 @pytest.mark.parametrize("words", [(), ("clicks",)], ids=len)
 def test_no_command(words):
-    assert_refused(command("position-bias", *words), *(f"'{word}'" for word in words), "ommand")
+    assert_refused(run_command("position-bias", *words), *(f"'{word}'" for word in words), "ommand")

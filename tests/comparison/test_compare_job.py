@@ -8,9 +8,9 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.comparing import example_1, settings_of
+from support.comparing import build_settings, example_1
 from support.expectations import near
-from support.main_job import assert_refused, command, files_below, stored_rows, write_table
+from support.main_job import assert_refused, read_files, read_stored_rows, run_command, write_table
 
 from ndcg_spark.comparison.command import ComparisonGate
 from ndcg_spark.comparison.printed import format_sentence, sort_key
@@ -25,7 +25,7 @@ TYPES |= dict.fromkeys(("run", "query_id", "country", "user"), pa.string())
 
 def run(*arguments):
     """Without Spark; that both engines write and print the same, `test_engines_of_comparisons.py` says."""
-    return command("compare-runs", *arguments, "--engine", "local")
+    return run_command("compare-runs", *arguments, "--engine", "local")
 
 
 def per_query(path, runs, *, names=("a", "b", "c"), weighted=False):
@@ -61,7 +61,7 @@ def test_the_worked_example_is_compared_and_written(table, tmp_path):
     assert ", p 0.0575 after Holm, 3 tests; 12 queries)" in ended.out
     assert "p 0.6102 after Holm, 3 tests  unclear (few queries)" in ended.out
     assert "gate ndcg@10.ci_low>-0.002: met (b against a: 0.014142)" in ended.out
-    rows = {row["segment"]: row for row in stored_rows(out)}
+    rows = {row["segment"]: row for row in read_stored_rows(out)}
     assert set(rows) == {"", "DE", "US", "FR"}
     assert (rows[""]["p_value"], rows["US"]["p_value"]) == (near(0.019159835596), near(0.610173154686))
     assert (rows[""]["p_holm"], rows[""]["family_size"]) == (pytest.approx(3 * 0.019159835596, abs=1.6e-12), 3)
@@ -100,7 +100,7 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
 
 def test_a_run_without_a_name_is_the_run():
     row = {"difference": None, "metric": "ndcg", "k": 10, "run": "", "baseline": "before"}
-    assert format_sentence(row, settings_of()) == "ndcg@10: no query of the run can be compared with before."
+    assert format_sentence(row, build_settings()) == "ndcg@10: no query of the run can be compared with before."
 
 
 def test_lines_of_segments_name_them_as_they_are_and_where_the_run_is_worse(tmp_path):
@@ -147,7 +147,7 @@ def test_a_rerun_replaces_the_slice_of_its_baseline_and_no_other(table, tmp_path
     for baseline in (("--baseline", "a"), ("--baseline", "b"), (), ("--baseline", "a", "--runs", "a,c")):
         ended = run(*same, *baseline)
         assert (ended.code, ended.complaints) == (0, []), ended.err
-    actual = sorted((row["slice"].rpartition("-")[0], row["run"], row["baseline"]) for row in stored_rows(out))
+    actual = sorted((row["slice"].rpartition("-")[0], row["run"], row["baseline"]) for row in read_stored_rows(out))
     assert actual == [
         ("shop.-all-pairs-", "b", "a"),
         ("shop.-all-pairs-", "c", "a"),
@@ -181,7 +181,7 @@ def test_a_gate_that_is_not_met_ends_with_3_after_writing(table, tmp_path):
     (against,) = [line for line in ended.out.splitlines() if " requires " in line]
     assert against == "gate ndcg.ci_high<9 requires less of ndcg, but more is better."
     assert "NOT MET (c against a:" in ended.out
-    assert len(stored_rows(out)) == 2
+    assert len(read_stored_rows(out)) == 2
 
 
 def test_two_tables_and_clusters(table, tmp_path):
@@ -297,7 +297,7 @@ def test_rankings_are_evaluated_and_compared(rankings, tmp_path):
     assert (ended.code, ended.complaints) == (0, []), ended.err
     rows = {(row["metric"], row["k"], row["segment"]): row for row in ended.json["comparison"]}
     assert set(rows) == {(m, k, s) for m in ("ndcg", "dcg") for k in (1, 3) for s in ("", "DE", "US")}
-    means = command(
+    means = run_command(
         "mean-ndcg", *same, "--score-col", "old,new", "--per-query-output", tmp_path / "pq", "--json", "-"
     )
     for mean in means.json["metrics"]:
@@ -327,22 +327,22 @@ def test_bad_rows_are_left_out_counted_and_written(request, rankings, tmp_path, 
     pq.write_table(bad, both / "2.parquet")
     same = ("--score-col", "old,new", "--baseline", "old", "--k", "3", "--engine", engine, *FAST, *NIGHT)
     out, rejects = tmp_path / "comparison", tmp_path / "rejects"
-    ended = command("compare-runs", "--input", both, *same, "--output", out)
+    ended = run_command("compare-runs", "--input", both, *same, "--output", out)
     assert_refused(ended, "bad", "leaves such rows out")
-    assert files_below(out) == {}
+    assert read_files(out) == {}
     named = ("--output", out, "--rejects", rejects, "--on-invalid", "reject")
-    ended = command("compare-runs", "--input", both, *same, *named, "--json", "-")
+    ended = run_command("compare-runs", "--input", both, *same, *named, "--json", "-")
     assert (ended.code, ended.complaints) == (0, []), ended.err
-    rows = stored_rows(rejects)
+    rows = read_stored_rows(rejects)
     assert sorted((row["source"], row["reason"]) for row in rows) == [
         *[("input", "infinite_score")] * 2,  # a row of each of the runs
         *[("input", "nan_score")] * 2,
     ]
     assert {json.loads(row["row"])["query_id"] for row in rows} == {"q0"}
     assert ended.json["rows"]["rejected_by_reason"] == {"infinite_score": 2, "nan_score": 2}
-    good = command("compare-runs", "--input", rankings, *same, "--json", "-")
+    good = run_command("compare-runs", "--input", rankings, *same, "--json", "-")
     assert ended.json["comparison"] == good.json["comparison"]
-    many = command("compare-runs", "--input", both, *same, *named, "--max-reject-fraction", "0.01")
+    many = run_command("compare-runs", "--input", both, *same, *named, "--max-reject-fraction", "0.01")
     assert_refused(many, "more than --max-reject-fraction 0.01")
 
 
@@ -387,7 +387,7 @@ def test_refusals_write_nothing(table, tmp_path, options, message):
         per_query(tables["TWICE"] / "2.parquet", ("a",))
     ended = run(*[tables.get(word, word) for word in options], *NIGHT, "--output", out)
     assert_refused(ended, message)
-    assert files_below(out) == {}
+    assert read_files(out) == {}
 
 
 def test_a_gate_without_a_cutoff_needs_one_if_there_are_several():
@@ -455,4 +455,4 @@ def test_the_run_log(table, tmp_path):
     assert ended.code == 0, ended.err
     (row,) = pq.read_table(tmp_path / "log").to_pylist()[-1:]
     assert (row["command"], row["status"], row["spark_version"]) == ("compare-runs", "succeeded", None)
-    assert len(files_below(tmp_path / "out")) > 0
+    assert len(read_files(tmp_path / "out")) > 0

@@ -9,14 +9,14 @@ from support.comparing import (
     W,
     X,
     Y,
-    by_segment,
-    compared,
+    build_metric,
+    build_settings,
+    compare_rows,
     estimate,
     example_1,
     example_2,
-    metric_of,
-    overall,
-    settings_of,
+    index_by_segment,
+    select_overall,
 )
 from support.expectations import near
 
@@ -27,7 +27,7 @@ BOTH = {"replicates": 1000, "flips": 9999}
 
 
 def test_example_1():
-    (row,) = compared(example_1(), settings_of(**BOTH, effect=0.02))
+    (row,) = compare_rows(example_1(), build_settings(**BOTH, effect=0.02))
     assert (row["run"], row["baseline"], row["segment_by"], row["segment"]) == ("b", "a", "", "")
     assert (row["n_queries"], row["n_wins"], row["n_ties"], row["n_losses"]) == (12, 8, 2, 2)
     assert (row["baseline_value"], row["value"]) == (near(0.54), near(0.611666666667))
@@ -48,9 +48,9 @@ def test_example_1():
 
 
 def test_example_1_by_segment():
-    actual = compared(example_1(), settings_of(**BOTH, segment_sets=(("country",),)))
+    actual = compare_rows(example_1(), build_settings(**BOTH, segment_sets=(("country",),)))
     assert [row["segment"] for row in actual] == ["", "DE", "FR", "US"]
-    group = by_segment(actual)
+    group = index_by_segment(actual)
     assert (group["US"]["difference"], group["US"]["std_error"]) == (near(0.0225), near(0.039660013448))
     assert (group["US"]["p_value"], group["US"]["p_sign_flip"]) == (near(0.610173154686), 0.75)
     assert (group["DE"]["p_sign_flip"], group["DE"]["note"]) == (0.0625, "few_queries")
@@ -61,25 +61,25 @@ def test_example_1_by_segment():
 
 
 def test_a_segment_set_changes_no_bit_of_the_others():
-    alone = compared(example_1(), settings_of(**BOTH, weight="weight"))[0]
-    beside = compared(
-        example_1(), settings_of(**BOTH, weight="weight", segment_sets=(("country",), ("country", "user")))
+    alone = compare_rows(example_1(), build_settings(**BOTH, weight="weight"))[0]
+    beside = compare_rows(
+        example_1(), build_settings(**BOTH, weight="weight", segment_sets=(("country",), ("country", "user")))
     )
-    several = overall(beside)[0]
+    several = select_overall(beside)[0]
     for name in set(alone) - {"p_holm", "p_bh", "family_size", "verdict"}:
         assert several[name] == alone[name], name
     assert {row["segment"] for row in beside if row["segment_by"] == "country+user"} >= {'["DE","u1"]'}
 
 
 def test_example_1_weighted():
-    (row,) = compared(example_1(), settings_of(weight="weight", **BOTH))
+    (row,) = compare_rows(example_1(), build_settings(weight="weight", **BOTH))
     assert (row["difference"], row["std_error"]) == (near(0.065), near(0.029933342139))
     assert row["weight_sum"] == 16.0
     assert row["boot_low"] < row["difference"] < row["boot_high"]
 
 
 def test_example_1_clustered():
-    (row,) = compared(example_1(), settings_of(cluster="user", **BOTH))
+    (row,) = compare_rows(example_1(), build_settings(cluster="user", **BOTH))
     assert (row["n_clusters"], row["n_clusters_effective"]) == (5, near(4.5))
     assert (row["std_error"], row["p_value"], row["df"]) == (near(0.034184728740), near(0.104069275444), 4)
     assert (row["design_effect"], row["n_effective"]) == (near(1.710772232491), near(7.014376181758))
@@ -87,7 +87,7 @@ def test_example_1_clustered():
     assert (row["boot_low"], row["boot_high"]) == (near(0.027944444441), near(0.146208333347))
     assert (row["note"], row["cluster_by"]) == ("few_clusters", "user")
     assert row["difference"] == near(0.071666666667)
-    (weighted,) = compared(example_1(), settings_of(cluster="user", weight="weight"))
+    (weighted,) = compare_rows(example_1(), build_settings(cluster="user", weight="weight"))
     assert weighted["std_error"] == near(0.041480623065)
 
 
@@ -95,8 +95,8 @@ def test_clustering_by_the_query_gives_the_same_bits_as_none():
     rows = [{**row, "user": row["query"]} for row in example_1()]
     settings = {**BOTH, "segment_sets": (("country",),)}
     with_clusters, without = (
-        compared(rows, settings_of(cluster="user", **settings)),
-        compared(rows, settings_of(**settings)),
+        compare_rows(rows, build_settings(cluster="user", **settings)),
+        compare_rows(rows, build_settings(**settings)),
     )
     for one, other in zip(with_clusters, without, strict=True):
         same = set(one) - {"n_clusters", "n_clusters_effective", "design_effect", "n_effective", "cluster_by", "note"}
@@ -105,8 +105,8 @@ def test_clustering_by_the_query_gives_the_same_bits_as_none():
 
 def test_a_query_without_cluster_is_one_by_itself():
     rows = [{**row, "user": None} for row in example_1()]
-    (row,) = compared(rows, settings_of(cluster="user", **BOTH))
-    (plain,) = compared(rows, settings_of(**BOTH))
+    (row,) = compare_rows(rows, build_settings(cluster="user", **BOTH))
+    (plain,) = compare_rows(rows, build_settings(**BOTH))
     assert row["n_clusters"] == 12
     assert (row["std_error"], row["boot_t_low"]) == (plain["std_error"], plain["boot_t_low"])
 
@@ -114,32 +114,32 @@ def test_a_query_without_cluster_is_one_by_itself():
 def test_a_query_whose_name_is_that_of_a_cluster_stays_by_itself():
     namesake = [{"query": "u1", "run": run, "value": 0.5 + run / 8} for run in (0, 1)]
     rows = [{**row, "user": None if row["query"] == "u1" else "u1"} for row in (*example_1(), *namesake)]
-    assert compared(rows, settings_of(cluster="user"))[0]["n_clusters"] == 2
+    assert compare_rows(rows, build_settings(cluster="user"))[0]["n_clusters"] == 2
 
 
 def test_queries_of_one_run():
     rows = example_1(one_sided=True)
-    (zero,) = compared(rows, settings_of())
+    (zero,) = compare_rows(rows, build_settings())
     assert (zero["difference"], zero["std_error"]) == (near(0.032857142857), near(0.054303062584))
     assert (zero["n_queries"], zero["n_only_run"], zero["n_only_baseline"]) == (14, 1, 1)
-    (dropped,) = compared(rows, settings_of(unpaired="drop"))
+    (dropped,) = compare_rows(rows, build_settings(unpaired="drop"))
     assert (dropped["difference"], dropped["n_queries"]) == (near(0.071666666667), 12)
     assert (dropped["n_only_run"], dropped["n_only_baseline"]) == (1, 1)
     with pytest.raises(
         InputRefusedError, match=r"query query_id=q1(3 is in run 'a' and not in 'b'|4 is in run 'b' and not in 'a')"
     ):
-        compared(rows, settings_of(unpaired="error"))
+        compare_rows(rows, build_settings(unpaired="error"))
 
 
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])
 def test_nothing_lacks_for_queries_of_one_run_without_a_value(unpaired):
     """As of queries that are not judged: they are in no mean, so that none is counted as 0."""
     alone = [{"query": query, "run": run, "value": None} for query, run in (("q21", 0), ("q22", 1), ("q23", 1))]
-    (plain,) = compared(example_1(one_sided=True), settings_of(unpaired=unpaired))
-    (beside,) = compared([*example_1(one_sided=True), *alone], settings_of(unpaired=unpaired))
+    (plain,) = compare_rows(example_1(one_sided=True), build_settings(unpaired=unpaired))
+    (beside,) = compare_rows([*example_1(one_sided=True), *alone], build_settings(unpaired=unpaired))
     skipped = {"n_skipped": 3 if unpaired == "zero" else 0}
     assert beside == plain | skipped
-    assert format_sentences(beside, settings_of(unpaired=unpaired))[0] == (
+    assert format_sentences(beside, build_settings(unpaired=unpaired))[0] == (
         f"ndcg@10: b lacks 1 query and a lacks 1 query, {'counted as 0' if unpaired == 'zero' else 'left out'}."
     )
 
@@ -148,8 +148,8 @@ def test_nothing_lacks_for_queries_of_one_run_without_a_value(unpaired):
 def test_a_segment_that_one_run_lacks_is_unclear(unpaired):
     """All zeros on one side would be a large difference with a small p-value."""
     rows = [row for row in example_1() if row["country"] != "DE" or row["run"] == 1]
-    actual = compared(rows, settings_of(**BOTH, segment_sets=(("country",),), unpaired=unpaired))
-    group = by_segment(actual)
+    actual = compare_rows(rows, build_settings(**BOTH, segment_sets=(("country",),), unpaired=unpaired))
+    group = index_by_segment(actual)
     assert (group["DE"]["verdict"], group["DE"]["note"]) == ("unclear", "one_side_empty,few_queries")
     assert (group["DE"]["n_only_run"], group["DE"]["n_only_baseline"]) == (7, 0)
     assert [group["DE"][name] for name in ("p_value", "p_sign_flip", "p_holm", "p_bh")] == [None] * 4
@@ -161,9 +161,9 @@ def test_a_segment_that_one_run_lacks_is_unclear(unpaired):
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])
 @pytest.mark.parametrize("baseline", ["c", "a", None])
 def test_a_run_without_rows_is_refused(unpaired, baseline):
-    settings = settings_of(runs=("a", "b", "c"), baseline=baseline, unpaired=unpaired)
+    settings = build_settings(runs=("a", "b", "c"), baseline=baseline, unpaired=unpaired)
     with pytest.raises(InputRefusedError, match=r"run 'c' has no rows; .* these have some: 'a', 'b'\."):
-        compared(example_1(), settings)
+        compare_rows(example_1(), settings)
 
 
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])
@@ -174,7 +174,7 @@ def test_a_run_has_rows_if_its_common_queries_have_weight_0(unpaired):
         {"query": "q1", "run": 1, "value": 0.25, "weight": 0.0},
         {"query": "q2", "run": 1, "value": 0.75, "weight": 1.0},
     ]
-    (row,) = compared(rows, settings_of(unpaired=unpaired, weight="weight"))
+    (row,) = compare_rows(rows, build_settings(unpaired=unpaired, weight="weight"))
     assert (row["n_queries"], row["difference"]) == ((1, 0.75) if unpaired == "zero" else (0, None))
     assert (row["n_only_run"], row["n_only_baseline"]) == (1, 0)
     assert "one_side_empty" not in row["note"]
@@ -183,16 +183,16 @@ def test_a_run_has_rows_if_its_common_queries_have_weight_0(unpaired):
 def test_a_run_without_rows_at_one_cutoff_is_refused():
     rows = [{**row, "k": k} for row in example_1() for k in ((10,) if row["run"] == 0 else (5, 10))]
     with pytest.raises(InputRefusedError, match=r"run 'a' has no query at k=5, where 'b' has some; choose cutoffs"):
-        compared(rows, settings_of())
+        compare_rows(rows, build_settings())
 
 
 def test_three_runs():
-    actual = compared(example_1(with_c=True), settings_of(runs=("a", "b", "c"), baseline=None))
+    actual = compare_rows(example_1(with_c=True), build_settings(runs=("a", "b", "c"), baseline=None))
     assert [(row["run"], row["baseline"]) for row in actual] == [("b", "a"), ("c", "a"), ("c", "b")]
     assert [row["p_value"] for row in actual] == [near(0.019159835596), near(0.017505305127), near(0.054386395576)]
     assert [row["p_holm"] for row in actual] == [near(0.052515915382), near(0.052515915382), near(0.054386395576)]
     assert actual[2]["difference"] == near(-0.040833333333)
-    against_b = compared(example_1(with_c=True), settings_of(runs=("a", "b", "c"), baseline="b"))
+    against_b = compare_rows(example_1(with_c=True), build_settings(runs=("a", "b", "c"), baseline="b"))
     assert [(row["run"], row["family_size"]) for row in against_b] == [("a", 2), ("c", 2)]
 
 
@@ -203,7 +203,7 @@ def test_example_2():
         for run, group in ((0, x), (1, y))
         for key, v in zip(keys, group, strict=True)
     ]
-    (row,) = compared(rows, settings_of(**BOTH), rows_per_batch=64)
+    (row,) = compare_rows(rows, build_settings(**BOTH), rows_per_batch=64)
     assert (row["difference"], row["std_error"]) == (near(0.006758690341), near(0.003050929414))
     assert (row["p_value"], row["p_sign_flip"]) == (near(0.027190978007), near(0.0282))
     assert row["n_flips"] == 9999
@@ -224,14 +224,14 @@ def test_order_and_partitions_change_no_bit(changes):
         for key, v, w, user in zip(keys, group, weights, users, strict=True)
     ]
     rows = [{**row, "k": k} for row in rows for k in (None, 5)]
-    settings = settings_of(**{**BOTH, "flips": 500, "segment_sets": (("country",),), **changes})
-    expected = compared(rows, settings, n_partitions=1, rows_per_batch=10**6)
+    settings = build_settings(**{**BOTH, "flips": 500, "segment_sets": (("country",),), **changes})
+    expected = compare_rows(rows, settings, n_partitions=1, rows_per_batch=10**6)
     assert len(expected) == 6
     assert {row["n_clusters"] for row in expected if not row["segment_by"]} == ({60} if settings.cluster else {None})
     shuffled = [rows[at] for at in rng.permutation(len(rows))]
     sizes = {"n_partitions": 7, "rows_per_batch": 11, "chunk_rows": 40, "max_held_bytes": 100_000}
-    assert compared(shuffled, settings, **sizes) == expected
-    assert compared(shuffled, settings, **sizes, min_summed_units=2) == expected
+    assert compare_rows(shuffled, settings, **sizes) == expected
+    assert compare_rows(shuffled, settings, **sizes, min_summed_units=2) == expected
 
 
 def test_nulls_and_nan_are_left_out_of_their_metric():
@@ -240,8 +240,8 @@ def test_nulls_and_nan_are_left_out_of_their_metric():
         for row in example_1()
     ]
     rows[0]["ndcg"] = float("nan")
-    settings = settings_of(metrics=(metric_of("ndcg"), metric_of("ap")))
-    ap, ndcg = compared(rows, settings)
+    settings = build_settings(metrics=(build_metric("ndcg"), build_metric("ap")))
+    ap, ndcg = compare_rows(rows, settings)
     expected = estimate(X[1:], Y[1:])
     for row in (ap, ndcg):
         assert (row["n_queries"], row["n_skipped"], row["difference"]) == (11, 1, expected.difference)
@@ -249,15 +249,15 @@ def test_nulls_and_nan_are_left_out_of_their_metric():
 
 def test_a_weight_of_zero_does_not_count():
     rows = [{**row, "weight": 0.0 if row["query"] == "q01" else row["weight"]} for row in example_1()]
-    (row,) = compared(rows, settings_of(weight="weight"))
+    (row,) = compare_rows(rows, build_settings(weight="weight"))
     assert row["n_queries"] == 11
     assert row["difference"] == estimate(X[1:], Y[1:], W[1:]).difference
 
 
 def test_metrics_at_their_own_cutoffs():
     rows = [{**row, "k": k} for row in example_1() for k in (5, None)]
-    metrics = (metric_of("ndcg", 5), metric_of("ap", None))
-    assert [(row["metric"], row["k"]) for row in compared(rows, settings_of(metrics=metrics))] == [
+    metrics = (build_metric("ndcg", 5), build_metric("ap", None))
+    assert [(row["metric"], row["k"]) for row in compare_rows(rows, build_settings(metrics=metrics))] == [
         ("ap", None),
         ("ndcg", 5),
     ]
@@ -265,13 +265,13 @@ def test_metrics_at_their_own_cutoffs():
 
 def test_all_differences_equal():
     rows = [{"query": q, "run": run, "value": 0.25 + run / 8} for q in QUERIES for run in (0, 1)]
-    (row,) = compared(rows, settings_of(**BOTH))
+    (row,) = compare_rows(rows, build_settings(**BOTH))
     assert (row["std_error"], row["t"], row["p_value"], row["note"]) == (0.0, None, None, "no_spread")
     assert (row["family_size"], row["verdict"], row["boot_low"]) == (0, "not_worse", None)
 
 
 def test_one_query():
-    (row,) = compared(example_1()[::12], settings_of(**BOTH))
+    (row,) = compare_rows(example_1()[::12], build_settings(**BOTH))
     assert (row["difference"], row["std_error"], row["verdict"]) == (near(0.15), None, "unclear")
 
 
@@ -279,14 +279,14 @@ def test_one_query():
 def test_verdicts_of_the_segment_us(margin, verdict):
     # The interval of US begins at 0.0225 - 3.182446 * 0.039660 = -0.1037.
     rows = [row for row in example_1() if row["country"] == "US"]
-    (row,) = compared(rows, settings_of(margin=margin))
+    (row,) = compare_rows(rows, build_settings(margin=margin))
     assert row["ci_low"] == pytest.approx(0.0225 - 3.182446305284263 * 0.039660013448, abs=1e-11)
     assert row["verdict"] == verdict
 
 
 def test_a_worse_run():
     rows = [{**row, "run": 1 - row["run"]} for row in example_1()]
-    (row,) = compared(rows, settings_of())
+    (row,) = compare_rows(rows, build_settings())
     assert (row["difference"], row["verdict"]) == (near(-0.071666666667), "worse")
 
 
@@ -321,17 +321,17 @@ def changed(at: int, **changes) -> list[dict]:
 )  # fmt: skip
 def test_refusals(rows, settings, message):
     with pytest.raises(InputRefusedError, match=message):
-        compared(rows, settings_of(**settings))
+        compare_rows(rows, build_settings(**settings))
 
 
 def test_what_a_missing_query_cannot_know_is_taken_from_the_other_run():
     rows = changed(12, value=0.0, missing=True, country=None, weight=None, user=None)
     settings = {"segment_sets": (("country",),), "weight": "weight"}
-    expected = compared(changed(12, value=0.0), settings_of(**settings))
+    expected = compare_rows(changed(12, value=0.0), build_settings(**settings))
     assert {row["segment"] for row in expected} == {"", "DE", "US", "FR"}
     lacked = [{**row, "n_only_baseline": int(row["segment"] in ("", "DE"))} for row in expected]
-    assert compared(rows, settings_of(**settings)) == lacked
-    (row,) = compared(rows, settings_of(cluster="user"))
+    assert compare_rows(rows, build_settings(**settings)) == lacked
+    (row,) = compare_rows(rows, build_settings(cluster="user"))
     assert row["n_clusters"] == 5
 
 
@@ -340,11 +340,11 @@ def test_what_a_missing_query_cannot_know_is_taken_from_the_other_run():
 def test_a_query_that_both_runs_miss_is_in_the_segment_that_one_of_them_knows(named_by, cluster):
     missed = {"query": "q13", "value": 0.0, "missing": True, "user": None}
     rows = [{**missed, "run": run, "country": "FR" if run == named_by else None} for run in (0, 1)]
-    actual = compared(example_1() + rows, settings_of(segment_sets=(("country",),), cluster=cluster))
+    actual = compare_rows(example_1() + rows, build_settings(segment_sets=(("country",),), cluster=cluster))
     assert {row["segment"]: row["n_queries"] for row in actual} == {"": 13, "DE": 7, "US": 4, "FR": 2}
 
 
 def test_queries_whose_hashes_collide_are_told_apart():
     rows = [{**row, "hash": 7 if row["query"] in ("q01", "q02") else 8} for row in example_1()]
-    (row,) = compared(rows, settings_of())
+    (row,) = compare_rows(rows, build_settings())
     assert (row["n_queries"], row["difference"]) == (12, near(0.071666666667))

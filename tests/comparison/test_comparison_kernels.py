@@ -9,7 +9,19 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy import integrate, stats
-from support.comparing import COUNTRIES, QUERIES, USERS, W, X, Y, estimate, example_2, key_hash, key_hashes, state_of
+from support.comparing import (
+    COUNTRIES,
+    QUERIES,
+    USERS,
+    W,
+    X,
+    Y,
+    compute_state,
+    estimate,
+    example_2,
+    hash_key,
+    hash_keys,
+)
 from support.expectations import near
 
 from ndcg_spark.comparison import kernels
@@ -26,12 +38,12 @@ US = np.array(COUNTRIES) == "US"
 
 
 def test_keys_hash_as_the_definition_says():
-    assert key_hash("q01") == 0x9F1351CFBEA4F3F7
-    assert key_hash("s1", "shoes") == 0xBBC10728CE977E93
+    assert hash_key("q01") == 0x9F1351CFBEA4F3F7
+    assert hash_key("s1", "shoes") == 0xBBC10728CE977E93
 
 
 def test_words_weights_and_signs_of_the_worked_key():
-    h = key_hashes(["q01"])
+    h = hash_keys(["q01"])
     assert kernels.hash_words(h.copy(), 42, 1, 1)[0, 0] == 0xB278CDD9A9DFC77D
     assert kernels.poisson_weights(h, 42, 12)[0].tolist() == [2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 0, 1]
     signs = "".join("-" if bit else "+" for bit in kernels.sign_bits(h, 42, 12)[0])
@@ -39,7 +51,7 @@ def test_words_weights_and_signs_of_the_worked_key():
 
 
 def test_hashes_are_not_changed():
-    h = key_hashes(QUERIES)
+    h = hash_keys(QUERIES)
     before = h.copy()
     kernels.poisson_weights(h, 42, 10)
     kernels.sign_bits(h, 42, 10)
@@ -68,7 +80,7 @@ def plain_weights(h: int, seed: int, n: int) -> list[int]:
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63, 2**64 - 1])
 def test_weights_and_signs_equal_the_definition(seed):
-    h = key_hashes(["a", "b", ""])
+    h = hash_keys(["a", "b", ""])
     assert kernels.poisson_weights(h, seed, 131).tolist() == [plain_weights(int(element), seed, 131) for element in h]
     bits = [[w >> b & 1 for w in plain_words(int(element), seed, 2, 3) for b in range(64)][:131] for element in h]
     assert kernels.sign_bits(h, seed, 131).tolist() == bits
@@ -84,7 +96,7 @@ def test_the_table_is_poisson_with_mean_and_variance_1():
 
 def test_sums_of_replicates_are_exact_at_their_bounds():
     n = 3000
-    h = key_hashes([str(i) for i in range(n)])
+    h = hash_keys([str(i) for i in range(n)])
     columns = np.array([np.full(n, 2.0**32 - 1), np.arange(n) - 1500.0])
     weights = kernels.poisson_weights(h, 7, 70).astype(object)
     got = kernels.sum_draws(h, columns, seed=7, n_replicates=70)
@@ -121,7 +133,7 @@ def test_example_1():
 
 
 def test_the_error_of_the_lift_in_example_1():
-    sums = kernels.SUMS.fractions(state_of(X, Y))
+    sums = kernels.SUMS.fractions(compute_state(X, Y))
     assert kernels.lift_error(sums, kernels.select_squares(sums, 12)) == near(0.062310938780)
 
 
@@ -158,17 +170,17 @@ def test_weighted_and_clustered_errors_are_those_of_statsmodels(seed):
 
 def test_weights_of_one_change_nothing():
     assert estimate(X, Y, np.ones(12)) == estimate(X, Y)
-    assert (state_of(X, Y, np.ones(12)) == state_of(X, Y)).all()
+    assert (compute_state(X, Y, np.ones(12)) == compute_state(X, Y)).all()
 
 
 def test_states_of_parts_add_to_the_state_of_all():
-    assert (state_of(X[:5], Y[:5], W[:5]) + state_of(X[5:], Y[5:], W[5:]) == state_of(X, Y, W)).all()
+    assert (compute_state(X[:5], Y[:5], W[:5]) + compute_state(X[5:], Y[5:], W[5:]) == compute_state(X, Y, W)).all()
 
 
 def test_the_sums_are_exact():
     rng = np.random.default_rng(3)
     x, y, w = rng.random(50), 10 * rng.random(50), rng.random(50)
-    sums = kernels.SUMS.fractions(state_of(x, y, w))
+    sums = kernels.SUMS.fractions(compute_state(x, y, w))
     fx, fy, fw = ([Fraction(v) for v in values] for values in (x, y, w))
     assert sums["wwxy"] == sum(a * a * b * c for a, b, c in zip(fw, fx, fy, strict=True))
     assert sums["wwyy"] == sum(a * a * c * c for a, c in zip(fw, fy, strict=True))
@@ -193,7 +205,7 @@ def test_a_baseline_that_may_be_zero_has_no_interval_of_fieller():
 def flips(x, y, n_flips=9999, seed=42, keys=QUERIES):
     delta = kernels.round_differences(x, y)
     limbs = to_limbs(delta)
-    h = key_hashes(list(keys))
+    h = hash_keys(list(keys))
     columns = np.array([limb.astype(np.float64) for limb in limbs.values()]).reshape(len(limbs), len(h))
     sums = dict(zip(limbs, kernels.sum_flips(h, columns, seed=seed, n_flips=n_flips), strict=True))
     slack = Fraction(int((delta != 0).sum())) * Fraction(kernels.DELTA_STEP)
@@ -257,7 +269,7 @@ def drawn(h, a, d, n_replicates, seed=42):
 
 def bootstrap(x, y, keys, n_replicates=1000):
     actual = estimate(x, y)
-    sums = drawn(key_hashes(list(keys)), np.ones(len(x)), kernels.round_differences(x, y), n_replicates)
+    sums = drawn(hash_keys(list(keys)), np.ones(len(x)), kernels.round_differences(x, y), n_replicates)
     means, t_statistics = kernels.bootstrap_statistics(sums, actual.difference, n_replicates)
     studentised = kernels.studentised_interval(t_statistics, actual.difference, actual.std_error, alpha=0.05)
     return kernels.percentile_interval(means, alpha=0.05), studentised, sums
@@ -275,13 +287,13 @@ def test_bootstrap_of_clusters():
     users = sorted(set(USERS))
     at = [np.array(USERS) == user for user in users]
     a, d = np.array([element.sum() for element in at], dtype=float), kernels.round_differences(X, Y)
-    sums = drawn(key_hashes(users), a, np.array([d[element].sum() for element in at]), 1000)
+    sums = drawn(hash_keys(users), a, np.array([d[element].sum() for element in at]), 1000)
     means, _ = kernels.bootstrap_statistics(sums, 0.0716666666666667, 1000)
     assert kernels.percentile_interval(means, alpha=0.05) == (near(0.027944444441), near(0.146208333347))
 
 
 def test_units_without_weights_need_three_sums():
-    sums = drawn(key_hashes(QUERIES), np.ones(12), kernels.round_differences(X, Y), 100)
+    sums = drawn(hash_keys(QUERIES), np.ones(12), kernels.round_differences(X, Y), 100)
     few = {name: sums[name] for name in ("m", "d", "dd")}
     for one, other in zip(
         kernels.bootstrap_statistics(sums, 0.07, 100), kernels.bootstrap_statistics(few, 0.07, 100), strict=True
@@ -290,9 +302,9 @@ def test_units_without_weights_need_three_sums():
 
 
 def test_a_replicate_is_the_estimate_of_queries_repeated():
-    sums = drawn(key_hashes(QUERIES), W, W * kernels.round_differences(X, Y), 20)
+    sums = drawn(hash_keys(QUERIES), W, W * kernels.round_differences(X, Y), 20)
     means, t_statistics = kernels.bootstrap_statistics(sums, 0.065, 20)
-    weights = kernels.poisson_weights(key_hashes(QUERIES), 42, 20)
+    weights = kernels.poisson_weights(hash_keys(QUERIES), 42, 20)
     for r in range(20):
         again = np.repeat(np.arange(12), weights[:, r])
         expected = estimate(X[again], Y[again], W[again])

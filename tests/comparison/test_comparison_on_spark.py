@@ -8,7 +8,7 @@ from datetime import date
 
 import pytest
 from pyspark.sql import functions as F
-from support.comparing import example_1, key_hash
+from support.comparing import example_1, hash_key
 from support.expectations import near
 
 from ndcg_spark import compare, evaluate, readable_errors
@@ -40,7 +40,7 @@ def test_the_hash_of_keys_is_the_definition(spark):
     hashed = frame.select(
         spark_hash([F.col("q")]), spark_hash([F.col("s"), F.col("c")]), spark_hash([F.col("n").cast("string")])
     ).first()
-    expected = [0x9F1351CFBEA4F3F7, 0xBBC10728CE977E93, key_hash("7")]
+    expected = [0x9F1351CFBEA4F3F7, 0xBBC10728CE977E93, hash_key("7")]
     assert [element % 2**64 for element in hashed] == expected
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.main_job import command
+from support.main_job import run_command
 
 from ndcg_spark import compare, evaluate, readable_errors, report
 from ndcg_spark.comparison import LocalComparison
@@ -255,7 +255,7 @@ def test_the_job(spark, tmp_path):
         for engine in ("local", "spark"):
             out = tmp_path / f"{engine}-{number}"
             outputs = ("--output", out, "--json", tmp_path / f"{engine}-{number}.json", "--engine", engine)
-            ended[engine] = command("compare-runs", *arguments, *same, *outputs)
+            ended[engine] = run_command("compare-runs", *arguments, *same, *outputs)
         assert ended["local"].code == code, ended["local"].err
         assert ended["local"].complaints == ended["spark"].complaints
         assert (ended["local"].code, ended["local"].out) == (ended["spark"].code, ended["spark"].out)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.arrow_rankings import task_of
+from support.arrow_rankings import build_task
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table
@@ -72,10 +72,10 @@ def test_a_gain_function_is_refused_if_it_falls_within_a_query(table, n_ranked):
     )  # fmt: skip
     convention = Convention(gain=np.vectorize(table.get, otypes=[float]), discount="reciprocal")
     if good:
-        list(score_batch(batch, task_of(convention, (4,))))
+        list(score_batch(batch, build_task(convention, (4,))))
     else:
         with pytest.raises(InputRefusedError, match="query query_id=q has a gain function that falls from "):
-            list(score_batch(batch, task_of(convention, (4,))))
+            list(score_batch(batch, build_task(convention, (4,))))
 
 
 def test_a_function_that_falls_below_the_smallest_double():

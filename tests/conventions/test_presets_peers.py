@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import log2
 
 import pytest
-from support.engines import refused, table
+from support.engines import run_refused, table
 from support.oracle import Row, ranked, rows_by_query, scored
 from support.printed_values import DCG_OF_SKLEARN, EXAMPLES, OF_TOOLS, predicted
 
@@ -65,7 +65,7 @@ def test_dcg_of_scikit_learn():
 def test_sklearn_refuses_labels_below_zero(engine):
     """`ndcg_score should not be used on negative y_true values.` Here rows are looked at before they are ranked."""
     data = table([("q", "a", 1.0, -1.0)], "query_id string, item_id string, score double, relevance double")
-    assert "negative_relevance" in refused(evaluate(data, convention="sklearn", **engine))
+    assert "negative_relevance" in run_refused(evaluate(data, convention="sklearn", **engine))
 
 
 def test_recommenders():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from support.error_kinds import KINDS, assert_as_expected, met
+from support.error_kinds import KINDS, assert_expected_errors, catch_kind_error
 from support.source_rules import public_functions
 
 from ndcg_spark.errors import InputRefusedError, cannot_import
@@ -15,7 +15,7 @@ ROW_BY_ROW = {"diagnosis.score_losses", "evaluation.score_queries", "ml.with_que
 
 
 def test_errors_have_a_class_and_a_line(spark, tmp_path):
-    assert_as_expected({name: met(spark, name, tmp_path / name) for name in KINDS})
+    assert_expected_errors({name: catch_kind_error(spark, name, tmp_path / name) for name in KINDS})
 
 
 def tables_of(function):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from support.main_job import command
+from support.main_job import run_command
 
 from ndcg_spark import compare, evaluate, report
 from ndcg_spark.core.batches import REFUSAL, WorkerTask
@@ -78,7 +78,7 @@ def test_jobs_print_one_line(spark, capfd, tmp_path):
     outputs = ("--per-query-output", tmp_path / "queries", "--output", tmp_path / "means")
     options = ("--input", tmp_path / "rows", "--run-col", "run", "--run-date", "2026-01-31", "--dataset", "shop")
     capfd.readouterr()
-    ended = command("mean-ndcg", *options, *outputs)
+    ended = run_command("mean-ndcg", *options, *outputs)
     assert ended.code == 2
     assert "nan_score" in ended.err
     assert "ERROR" not in "".join(capfd.readouterr()) + ended.err

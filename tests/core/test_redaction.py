@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.main_job import assert_refused, done, mean_ndcg, stored_rows, write_rows
+from support.main_job import assert_refused, mean_ndcg, read_stored_rows, run_mean_ndcg, write_rows
 from support.oracle import ranked
 
 from ndcg_spark.core.redaction import redact, redact_values
@@ -168,13 +168,13 @@ def test_credentials_are_not_stored_or_shown(spark, tmp_path):
     good = write_rows(tmp_path / "rows.parquet", ranked([3, 0, 1]))
     spark.read.parquet(str(good)).createOrReplaceTempView("credentials_input")
     query = "SELECT * FROM credentials_input WHERE 'password=hunter2' <> ''"
-    ended = done("--input", query, "--dataset", "web", "--output", tmp_path / "metrics", "--json", "-")
+    ended = run_mean_ndcg("--input", query, "--dataset", "web", "--output", tmp_path / "metrics", "--json", "-")
     spark.catalog.dropTempView("credentials_input")
-    (stored,) = {row["input"] for row in stored_rows(tmp_path / "metrics")}
+    (stored,) = {row["input"] for row in read_stored_rows(tmp_path / "metrics")}
     assert stored.startswith("sql:SELECT * FROM credentials_input")
     assert "hunter2" not in stored + ended.out + ended.err
     refused = mean_ndcg("--input", "s3://AKIAKEY:hunter2@bucket/rows.parquet", "--output", tmp_path / "other")
     assert_refused(refused, "***@bucket/rows.parquet")
     assert "hunter2" not in refused.err
-    explained = done("--input", good, "--explain", "--output", f"{tmp_path}/x&sig=hunter2")
+    explained = run_mean_ndcg("--input", good, "--explain", "--output", f"{tmp_path}/x&sig=hunter2")
     assert "hunter2" not in explained.out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.main_job import assert_refused, command, stored_rows, write_table
+from support.main_job import assert_refused, read_stored_rows, run_command, write_table
 
 NIGHTS = {"2026-01-30": {"DE": (7, 0.5), "US": (3, 0.25)}, "2026-01-31": {"DE": (4, 0.5), "US": (6, 0.75)}}
 
@@ -22,16 +22,16 @@ def metrics(spark, tmp_path):
         ]
         names = ("query_id", "item_id", "score", "relevance", "country")
         path = write_table(tmp_path / f"{day}.parquet", dict(zip(names, zip(*rows, strict=True), strict=True)))
-        ended = command("mean-ndcg", "--input", path, "--k", "1", "--segment-cols", "country",
-                        "--output", out, "--run-date", day, "--dataset", "shop")  # fmt: skip
+        ended = run_command("mean-ndcg", "--input", path, "--k", "1", "--segment-cols", "country",
+                            "--output", out, "--run-date", day, "--dataset", "shop")  # fmt: skip
         assert ended.code == 0, ended.err
     return out
 
 
 def test_two_nights_and_their_run_log(metrics, tmp_path):
-    ended = command("diagnose", "nights", "--metric-table", metrics, "--before", "2026-01-30", "--after",
-                    "2026-01-31", "--dataset", "shop", "--metric", "ndcg@1", "--json", "-", "--run-log",
-                    tmp_path / "runs")  # fmt: skip
+    ended = run_command("diagnose", "nights", "--metric-table", metrics, "--before", "2026-01-30", "--after",
+                        "2026-01-31", "--dataset", "shop", "--metric", "ndcg@1", "--json", "-", "--run-log",
+                        tmp_path / "runs")  # fmt: skip
     assert ended.code == 0, ended.err
     rows = {(row["segment"], row["is_total"]): row for row in ended.json["shifts"]}
     # Queries that are right: 4 of 7 and 1 of 3, then 2 of 4 and 5 of 6.
@@ -40,7 +40,7 @@ def test_two_nights_and_their_run_log(metrics, tmp_path):
     assert total["mix"] + total["within"] == pytest.approx(0.7 - 0.5, abs=1e-15)
     assert rows["US", False]["within"] == pytest.approx((0.3 + 0.6) / 2 * (5 / 6 - 1 / 3), abs=1e-15)
     assert "ndcg@1 by country, 2026-01-30 to 2026-01-31" in ended.out
-    (row,) = stored_rows(tmp_path / "runs")
+    (row,) = read_stored_rows(tmp_path / "runs")
     assert (row["run_date"], row["dataset"]) == ("2026-01-31", "shop")
 
 
@@ -54,8 +54,8 @@ def rankings(spark, tmp_path):
 
 
 def test_two_runs(rankings):
-    ended = command("diagnose", "runs", "--input", rankings, "--score-col", "old,new", "--k", "3",
-                    "--baseline", "old", "--run", "new", "--top", "2", "--json", "-")  # fmt: skip
+    ended = run_command("diagnose", "runs", "--input", rankings, "--score-col", "old,new", "--k", "3",
+                        "--baseline", "old", "--run", "new", "--top", "2", "--json", "-")  # fmt: skip
     assert (ended.code, ended.complaints) == (0, []), ended.err
     means = {(row["run"], row["metric"]): row["value"] for row in ended.json["losses"]}
     for run in ("old", "new"):
@@ -74,12 +74,12 @@ def test_rankings_that_cannot_be_diagnosed_are_refused(spark, tmp_path):
             for item, score in (("a", 2.0), ("b", 1.0))]  # fmt: skip
     names = ("ranker", "query_id", "item_id", "score", "relevance")
     path = write_table(tmp_path / "runs.parquet", dict(zip(names, zip(*rows, strict=True), strict=True)))
-    ended = command("diagnose", "runs", "--input", path, "--run-col", "ranker", "--k", "1", "--run", "new",
-                    "--baseline", "typo")  # fmt: skip
+    ended = run_command("diagnose", "runs", "--input", path, "--run-col", "ranker", "--k", "1", "--run", "new",
+                        "--baseline", "typo")  # fmt: skip
     assert_refused(ended, "run 'typo' (--baseline) has no rows; the runs are 'new', 'old'")
     path = write_table(tmp_path / "run.parquet", {"query_id": ["q"], "item_id": ["a"], "s": [1.0], "relevance": [0]})
     for k, told in (("1", "there is no query with a relevant item to diagnose"), ("all", "cutoffs that are numbers")):
-        ended = command("diagnose", "runs", "--input", path, "--score-col", "s", "--k", k)
+        ended = run_command("diagnose", "runs", "--input", path, "--score-col", "s", "--k", k)
         assert_refused(ended, told)
 
 
@@ -87,15 +87,15 @@ def test_two_nights_without_a_segment_in_common_are_refused(metrics, tmp_path):
     """Each has the metric, but only one has segments."""
     source = tmp_path / "later.parquet"
     columns = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [2.0, 1.0], "relevance": [1, 0]}
-    ended = command("mean-ndcg", "--input", write_table(source, columns), "--k", "1", "--output", metrics,
-                    "--run-date", "2026-02-01", "--dataset", "shop")  # fmt: skip
+    ended = run_command("mean-ndcg", "--input", write_table(source, columns), "--k", "1", "--output", metrics,
+                        "--run-date", "2026-02-01", "--dataset", "shop")  # fmt: skip
     assert ended.code == 0, ended.err
-    ended = command("diagnose", "nights", "--metric-table", metrics, "--before", "2026-01-31",
-                    "--after", "2026-02-01", "--metric", "ndcg@1")  # fmt: skip
+    ended = run_command("diagnose", "nights", "--metric-table", metrics, "--before", "2026-01-31",
+                        "--after", "2026-02-01", "--metric", "ndcg@1")  # fmt: skip
     assert_refused(ended, "has no segments of ndcg", "on both 2026-01-31 and 2026-02-01")
 
-    ended = command("diagnose", "nights", "--metric-table", metrics, "--before", "2026-01-30",
-                    "--after", "2026-03-01")  # fmt: skip
+    ended = run_command("diagnose", "nights", "--metric-table", metrics, "--before", "2026-01-30",
+                        "--after", "2026-03-01")  # fmt: skip
     assert_refused(ended, "there is no night '2026-03-01'")
 
 
@@ -112,4 +112,4 @@ def test_two_nights_without_a_segment_in_common_are_refused(metrics, tmp_path):
 def test_options_are_refused_before_spark_starts(monkeypatch, arguments, message):
     # stands in for: the session, because none may start
     monkeypatch.setattr("ndcg_spark.jobs.session.open_session", None)
-    assert_refused(command("diagnose", *arguments), message)
+    assert_refused(run_command("diagnose", *arguments), message)

@@ -11,7 +11,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 from support.engines import table as table_of
-from support.main_job import command
+from support.main_job import run_command
 from support.source_rules import PACKAGE, sources_in
 
 from ndcg_spark import Convention, compare, evaluate, readable_errors
@@ -148,10 +148,10 @@ def test_advice_on_options_can_be_followed(case):
 def test_advice_on_the_command_line_can_be_followed(twice, tmp_path, case):
     twice.write.parquet(str(tmp_path / "rows"))
     words = ["mean-ndcg", "--input", tmp_path / "rows", *shlex.split(FLAGS[case])]
-    refused = command(*words)
+    refused = run_command(*words)
     assert refused.code == 2
     advised = re.search(r"\((--[^,)]*)", refused.err)
-    ended = command(*words, *advised[1].split())
+    ended = run_command(*words, *advised[1].split())
     assert ended.code == 0, ended.err
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from support.arrow_rankings import BAD_ROWS, BY_RANK, GOOD, INF, NAN, SCHEMA, SCORED
-from support.engines import by, refused, rows_of, table
+from support.engines import collect_rows, parametrize_engine, run_refused, table
 from support.oracle import Choices, Row
 from support.oracle import evaluate as evaluate_by_loops
 from support.spark_rankings import Case, assert_same_results, collect_cases
@@ -63,14 +63,14 @@ FORMS = {
 KEYS = [*((form, "query_id") for form in FORMS), ("long", "run")]
 
 
-@by("form, key", local=KEYS[:5] + KEYS[6:], spark=KEYS[4:6], window=[KEYS[0], *KEYS[3:]])
+@parametrize_engine("form, key", local=KEYS[:5] + KEYS[6:], spark=KEYS[4:6], window=[KEYS[0], *KEYS[3:]])
 def test_a_row_without_a_key_is_refused_by_every_strategy(engine, form, key):
     """Windows and joins by key would leave it away, or make a group of it."""
     data, judgments = table(cells(*GOOD_ROWS, {key: None}), SCHEMA), None
     if form == "judgments":
         judgments = table(cells(*GOOD_ROWS), SCHEMA).select(["query_id", "item_id", "relevance", "w"])
         data = data.drop_columns(["relevance"])
-    said = refused(evaluate(data, judgments, **{"run": "run", "weight": "w", "k": 1} | FORMS[form] | engine))
+    said = run_refused(evaluate(data, judgments, **{"run": "run", "weight": "w", "k": 1} | FORMS[form] | engine))
     assert f"null_{key.removesuffix('_id')} " in said
     assert f"{key}=null" in said
 
@@ -87,7 +87,7 @@ def test_reject_evaluates_as_if_the_rows_were_not_there(engine, given, by_rank, 
     names = ("status", "n_items", "n_judged", "n_relevant", "dcg", "idcg", "ndcg")
     actual = {
         ((row["run"], row["query_id"]), row["k"]): [row[name] for name in names]
-        for row in rows_of(evaluate(given(rows, SCHEMA), **options).per_query)
+        for row in collect_rows(evaluate(given(rows, SCHEMA), **options).per_query)
     }
     expected = evaluate_by_loops(GOOD_RANKING, CHOICES, [1, 3])
     assert actual == {key: [getattr(one, name) for name in names] for key, one in expected.items()}
@@ -121,9 +121,9 @@ def test_bad_rows_of_judgments(engine, given):
     judgments = given(chosen, "query_id string, item_id string, relevance double, w double")
     run = given([("q1", "x", 1.0), ("q1", "y", 2.0)], "query_id string, item_id string, score double")
     options = {"weight": "w", "k": 3, **engine}
-    assert refused(evaluate(run, judgments, **options)).startswith("bad row: ")
+    assert run_refused(evaluate(run, judgments, **options)).startswith("bad row: ")
     evaluation = evaluate(run, judgments, on_invalid="reject", **options)
-    (row,) = rows_of(evaluation.per_query)
+    (row,) = collect_rows(evaluation.per_query)
     assert (row["query_id"], row["dcg"]) == ("q1", pytest.approx(3 * 0.6309297535714575))
 
 
@@ -134,7 +134,7 @@ def test_bad_rows_of_arrays(engine, given):
     """Each alone is refused; all are left out beside a good one, of which the one relevant item is first."""
     schema, good = "query_id string, relevance array<double>", ("q", [1.0, None])
     for bad in BAD_ARRAYS if engine["engine"] == "local" else BAD_ARRAYS[3:]:
-        assert "1 bad row of 2" in refused(evaluate(given([good, bad], schema), k=1, **engine))
+        assert "1 bad row of 2" in run_refused(evaluate(given([good, bad], schema), k=1, **engine))
     evaluation = evaluate(given([*BAD_ARRAYS[:3], good, *BAD_ARRAYS[3:]], schema), k=1, on_invalid="reject", **engine)
-    (row,) = rows_of(evaluation.per_query)
+    (row,) = collect_rows(evaluation.per_query)
     assert [row[name] for name in ("query_id", "n_items", "n_judged", "ndcg")] == ["q", 2, 1, 1.0]

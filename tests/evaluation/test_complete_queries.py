@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from evaluation.test_partial_rankings import settings_of
-from support.arrow_rankings import finished_rows
-from support.arrow_rows import QUERY, canonical_rows, ranking_task, received, sent
+from support.arrow_rankings import summarize_batches
+from support.arrow_rows import QUERY, build_canonical_rows, build_ranking_task, receive_rows, send_parts
 from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import random_rows
 
@@ -61,11 +61,11 @@ def summed(files: FilesTask, task: RankingTask) -> tuple[dict[tuple, dict[str, A
     scoring, summing = build_scoring_task(COLUMNS, task.settings), build_summing_task(task.settings)
     numbers = [[pa.RecordBatch.from_pydict({"id": pa.array([at])})] for at in range(len(files.parts))]
     if files.bounds is None:
-        rows = sent(numbers, send_files, files, task)
+        rows = send_parts(numbers, send_files, files, task)
     else:
-        rows = sent(numbers, send_complete, files, task, scoring, summing)
-    partial = received(rows, merge_and_add_up, task, scoring, summing)
-    return finished_rows(partial), [row["kind"] for row in rows]
+        rows = send_parts(numbers, send_complete, files, task, scoring, summing)
+    partial = receive_rows(rows, merge_and_add_up, task, scoring, summing)
+    return summarize_batches(partial), [row["kind"] for row in rows]
 
 
 def by_query(rows: Sequence[Row]) -> list[Row]:
@@ -79,10 +79,10 @@ def test_complete_queries_add_up_to_what_the_exchange_gives(tmp_path: Path, seed
     choices = Choices(ties=("item_asc", "expected")[seed % 2])
     rows = by_query(random_rows(seed, n_queries=30, special=seed > 2))
     settings = settings_of(choices, (1, 3), check_duplicates=("top", "none")[seed // 2 % 2])
-    canonical = canonical_rows(rows, settings)
+    canonical = build_canonical_rows(rows, settings)
     files = files_of(tmp_path, canonical, n_files=3, of_a_group=10)
     assert len(files.parts) >= 12
-    task = ranking_task(canonical, settings, n_partitions=3, queries_at_once=4)
+    task = build_ranking_task(canonical, settings, n_partitions=3, queries_at_once=4)
     expected, kinds = summed(files, task)
     assert set(kinds) <= {ROWS, PARTIALS}
     got, kinds = summed(replace(files, bounds=bounds_of(files), batch_rows=batch_rows), task)
@@ -98,9 +98,9 @@ def test_a_part_out_of_order_is_sent_like_any_other(tmp_path: Path) -> None:
     """Its file promised order. Nothing of it is added up where it is read, so nothing is counted twice."""
     rows = by_query(random_rows(1, n_queries=30, special=False))
     settings = settings_of(Choices(), (1, 3))
-    ordered = canonical_rows(rows, settings)
-    mixed = canonical_rows([*rows[:1], *rows[:0:-1]], settings)
-    task = ranking_task(ordered, settings)
+    ordered = build_canonical_rows(rows, settings)
+    mixed = build_canonical_rows([*rows[:1], *rows[:0:-1]], settings)
+    task = build_ranking_task(ordered, settings)
     actual = {}
     for name, canonical in {"ordered": ordered, "mixed": mixed}.items():
         (tmp_path / name).mkdir()
@@ -115,10 +115,10 @@ def test_a_query_too_long_to_be_held_is_sent_in_parts(tmp_path: Path) -> None:
     rows = [Row(query="a", item=f"{n}", score=n, relevance=n % 4) for n in range(100)]
     rows += [Row(query="b", item="x", score=0, relevance=1)]
     settings = settings_of(Choices(ties="item_asc"))
-    canonical = canonical_rows(rows, settings)
+    canonical = build_canonical_rows(rows, settings)
     files = files_of(tmp_path, canonical, n_files=1, of_a_group=10_000)
     files = replace(files, bounds=((None, None),) * len(files.parts))
-    task = ranking_task(canonical, settings)
+    task = build_ranking_task(canonical, settings)
     expected, kinds = summed(files, task)
     assert kinds == [SUMS]
     got, kinds = summed(replace(files, batch_rows=3), task)
@@ -134,10 +134,10 @@ def test_a_query_is_not_refused_before_all_of_its_rows_are_there(tmp_path: Path)
     rows += [Row(query=query, item="y", relevance=1) for query in names]
     settings = settings_of(Choices(ties="item_asc"))
     settings = replace(settings, convention=replace(settings.convention, no_relevant="error"))
-    canonical = canonical_rows(rows, settings)
+    canonical = build_canonical_rows(rows, settings)
     files = files_of(tmp_path, canonical, n_files=1, of_a_group=10_000)
     files = replace(files, bounds=((None, None),) * len(files.parts), batch_rows=3)
-    actual, kinds = summed(files, ranking_task(canonical, settings, queries_at_once=1))
+    actual, kinds = summed(files, build_ranking_task(canonical, settings, queries_at_once=1))
     assert SUMS not in kinds
     assert {row["n_queries"] for row in actual.values()} == {len(names)}
 
@@ -149,9 +149,9 @@ def test_what_is_refused_of_complete_queries_is_named(tmp_path: Path, what: str)
     rows += [Row(query="d", item="0", score=score, relevance=0.0)] * (2 if what == "twice" else 1)
     settings = settings_of(Choices(ties="item_asc"))
     settings = replace(settings, convention=replace(settings.convention, no_relevant="error"))
-    canonical = canonical_rows(rows, settings)
+    canonical = build_canonical_rows(rows, settings)
     files = files_of(tmp_path, canonical, n_files=1, of_a_group=10_000)
-    task = ranking_task(canonical, settings)
+    task = build_ranking_task(canonical, settings)
     said = []
     for bounds in (None, ((None, None),) * len(files.parts)):
         with pytest.raises(InputRefusedError, match="query_id=d") as caught:
@@ -165,7 +165,9 @@ def test_what_is_refused_of_complete_queries_is_named(tmp_path: Path, what: str)
 
 def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
     settings = EvaluationSettings()
-    canonical = canonical_rows([Row(query=f"{n}", item="x", score=n, relevance=1) for n in range(100)], settings)
+    canonical = build_canonical_rows(
+        [Row(query=f"{n}", item="x", score=n, relevance=1) for n in range(100)], settings
+    )
     files = files_of(tmp_path, canonical, n_files=2, of_a_group=9)
     for smallest, largest in ((1, 1), (1, 300), (10**9, 10**9)):
         sizes = PartSizes(n_parts=4, smallest=smallest, largest=largest)
@@ -183,7 +185,7 @@ def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
 def test_a_file_that_changed_is_refused(tmp_path: Path, change: str) -> None:
     """Between planning and reading; by size, time or footer."""
     settings = EvaluationSettings()
-    rows = canonical_rows([Row(query="q", item="x", score=1.0, relevance=1)], settings)
+    rows = build_canonical_rows([Row(query="q", item="x", score=1.0, relevance=1)], settings)
     files = files_of(tmp_path, rows, n_files=1, of_a_group=10)
     path = tmp_path / "0.parquet"
     (part, *_) = files.parts

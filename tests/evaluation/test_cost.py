@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.main_job import done
+from support.main_job import run_mean_ndcg
 from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
@@ -96,7 +96,7 @@ def jobs_of(spark: SparkSession, *arguments: object) -> int:
     group = "counted " + " ".join(map(str, arguments))
     spark.sparkContext.setJobGroup(group, group)
     try:
-        done(*arguments)
+        run_mean_ndcg(*arguments)
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))

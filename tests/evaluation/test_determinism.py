@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from support.arrow_rows import long_table
-from support.engines import rows_of, with_columns
+from support.arrow_rows import build_long_table
+from support.engines import collect_rows, with_columns
 from support.oracle import Choices, Row, rows_by_query
 from support.oracle import evaluate as by_definition
 from support.oracle import mean as mean_by_definition
@@ -304,13 +304,15 @@ def test_the_confidence_of_a_merge(spark, collected, reference):
 
 
 PLAIN = [row for row in ROWS if row.score is not None]
-TABLE = long_table(PLAIN, Choices())
+TABLE = build_long_table(PLAIN, Choices())
 
 
 def test_equal_weights_give_the_unweighted_values():
     """The weight 3 has no share in value, error and interval; weight_sum alone knows it."""
-    plain = {row["metric"]: row for row in rows_of(evaluate(TABLE, k=10).summary)}
-    weighted = {row["metric"]: row for row in rows_of(evaluate(with_columns(TABLE, w=3), k=10, weight="w").summary)}
+    plain = {row["metric"]: row for row in collect_rows(evaluate(TABLE, k=10).summary)}
+    weighted = {
+        row["metric"]: row for row in collect_rows(evaluate(with_columns(TABLE, w=3), k=10, weight="w").summary)
+    }
     assert plain.keys() == weighted.keys()
     for metric, row in plain.items():
         for name in ("value", "std_error", "ci_low", "ci_high", "n_queries"):
@@ -321,8 +323,8 @@ def test_equal_weights_give_the_unweighted_values():
 def test_means_are_rounded_once(engine):
     """The exact mean of the values of the queries, as a fraction; their standard error; and the oracle's mean."""
     evaluation = evaluate(TABLE, k=10, **engine)
-    summary = {row["metric"]: row for row in rows_of(evaluation.summary)}
-    per_query = [row for row in rows_of(evaluation.per_query) if row["ndcg"] is not None]
+    summary = {row["metric"]: row for row in collect_rows(evaluation.summary)}
+    per_query = [row for row in collect_rows(evaluation.per_query) if row["ndcg"] is not None]
     for metric in ("ndcg", "dcg", "idcg"):
         values = [row[metric] for row in per_query]
         assert summary[metric]["value"] == float(sum(map(Fraction, values)) / len(values))

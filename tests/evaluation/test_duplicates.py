@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from support.engines import by, refused, rows_of, table
+from support.engines import collect_rows, parametrize_engine, run_refused, table
 from support.oracle import Choices, Row
 from support.oracle import evaluate as evaluate_by_loops
 from support.random_rankings import random_rows
@@ -43,7 +43,7 @@ def _one_shuffle_partition(request):
         yield
 
 
-@by(
+@parametrize_engine(
     "rows, k",
     local=[(AMONG_THE_FIRST, 3), (IN_THE_IDEAL, 2)],
     spark=[(IN_THE_IDEAL, 2)],
@@ -51,30 +51,30 @@ def _one_shuffle_partition(request):
 )
 def test_duplicates_that_matter_are_an_error(engine, rows, k):
     """k=3 sees both copies of x among the first three; the ideal list has both at k=2, the ranking only one."""
-    message = refused(evaluate(table(rows, LONG_SCHEMA), k=k, **engine))
+    message = run_refused(evaluate(table(rows, LONG_SCHEMA), k=k, **engine))
     assert "an item appears twice" in message
     assert "query_id=q9" in message
 
 
-@by("options", local=[{}], spark=[{"check_duplicates": "all"}])
+@parametrize_engine("options", local=[{}], spark=[{"check_duplicates": "all"}])
 def test_the_refusal_asks_for_several_rankers_first(engine, options):
     """To keep one row of two rankers would mix their lists. Columns that are not used may name the ranker."""
     rows = [("q", "x", score, 1.0, ranker, 7, [1]) for score, ranker in ((2.0, "bm25"), (1.0, "dense"))]
     schema = (
         "query_id string, item_id string, score double, relevance double, ranker string, day int, tags array<int>"
     )
-    assert refused(evaluate(table(rows, schema), k=3, **options, **engine)).endswith(
+    assert run_refused(evaluate(table(rows, schema), k=3, **options, **engine)).endswith(
         "query query_id=q. Does the table hold several rankers? Then name the column that tells them apart: run=... "
         "(columns that are not used: ranker, day). Else remove it, or choose which one counts "
         "(convention='default;duplicates=best', or first with order=)."
     )
-    assert refused(evaluate(table(rows[:1] * 2, schema), run="ranker", k=3, **options, **engine)).endswith(
+    assert run_refused(evaluate(table(rows[:1] * 2, schema), run="ranker", k=3, **options, **engine)).endswith(
         "run=bm25, query_id=q. Remove it, or choose which one counts (convention='default;duplicates=best', or first "
         "with order=)."
     )
 
 
-@by(
+@parametrize_engine(
     "items, judged",
     local=[(items, judged) for items in ("xxy", "xyy") for judged in (False, True)],
     spark=[("xxy", True)],
@@ -89,7 +89,7 @@ def test_rows_of_one_score_and_order_are_told_apart_by_item_whatever_their_order
         data = table(order, LONG_SCHEMA)
         data = data.drop_columns(["relevance"]) if judged else data
         evaluation = evaluate(data, judgments, k=1, order="position", convention="default;ties=input_order", **engine)
-        assert bool(refused(evaluation)) == (items == "xxy"), order
+        assert bool(run_refused(evaluation)) == (items == "xxy"), order
 
 
 @pytest.mark.parametrize("engine", ["local", "window"], indirect=True)
@@ -98,37 +98,37 @@ def test_equal_order_values_do_not_leave_a_number_to_row_order(engine):
     rows = [("q", item, 0.5, grade, 1, 1) for item, grade in (("a", 0.0), ("b", 1.0), ("c", 1.0), ("d", 0.0))]
     options = {"k": 1, "order": "position", "convention": "default;ties=input_order", **engine}
     for group in (rows, rows[::-1]):
-        (row,) = rows_of(evaluate(table(group, LONG_SCHEMA), **options).summary, "ndcg")
+        (row,) = collect_rows(evaluate(table(group, LONG_SCHEMA), **options).summary, "ndcg")
         assert row["value"] == 0.0
 
 
 def test_duplicates_that_do_not_matter_are_looked_for_on_request(spark):
     data = table(ELSEWHERE, LONG_SCHEMA)
-    assert refused(evaluate(data, k=2)) == ""
-    message = refused(evaluate(data, k=2, check_duplicates="all"))
+    assert run_refused(evaluate(data, k=2)) == ""
+    message = run_refused(evaluate(data, k=2, check_duplicates="all"))
     assert message.startswith("item x appears 2 times in query query_id=q9. Does the table hold several rankers? ")
 
 
-@by("rank", local=[None, "rank"], window=["rank"])
+@parametrize_engine("rank", local=[None, "rank"], window=["rank"])
 def test_duplicates_are_rows_like_any_other_where_they_are_not_checked(engine, rank):
     """Ranks 1 to 3 have x, y, x with relevance 2, 1, 2; by hand: (3 + 1/log2(3) + 3/2) / (3 + 3/log2(3) + 1/2)."""
     rows = [("q9", "x", 3.0, 2.0, 1, 1), ("q9", "y", 2.0, 1.0, 2, 2), ("q9", "x", 1.0, 2.0, 3, 3)]
     data, options = table(rows, LONG_SCHEMA), {"k": 3, "rank": rank, **engine}
-    (row,) = rows_of(evaluate(data, check_duplicates="none", **options).per_query)
+    (row,) = collect_rows(evaluate(data, check_duplicates="none", **options).per_query)
     assert row["ndcg"] == pytest.approx(0.951443, abs=5e-7)
-    assert refused(evaluate(data, **options))
+    assert run_refused(evaluate(data, **options))
 
 
-@by("ties", local=["item_asc", "item_desc"], window=["item_asc"])
+@parametrize_engine("ties", local=["item_asc", "item_desc"], window=["item_asc"])
 def test_an_item_twice_with_the_check_off_counts_its_lowest_relevance_first(engine, ties):
     rows = [("q", "a", 0.5, 0.0, 1, 1), ("q", "a", 0.5, 1.0, 1, 1)]
     options = {"k": 1, "check_duplicates": "none", "convention": f"default;ties={ties}", **engine}
     for group in (rows, rows[::-1]):
-        (row,) = rows_of(evaluate(table(group, LONG_SCHEMA), **options).summary, "ndcg")
+        (row,) = collect_rows(evaluate(table(group, LONG_SCHEMA), **options).summary, "ndcg")
         assert row["value"] == 0.0
 
 
-@by("duplicated", local=["run", "judgments"], spark=["judgments"])
+@parametrize_engine("duplicated", local=["run", "judgments"], spark=["judgments"])
 def test_duplicates_of_a_run_or_of_judgments_are_an_error(engine, duplicated):
     check = "top" if engine["engine"] == "local" else "all"
     run = [("q9", "x", 2.0), ("q9", "y", 1.0)] + [("q9", "x", 0.5)] * (duplicated == "run")
@@ -137,10 +137,10 @@ def test_duplicates_of_a_run_or_of_judgments_are_an_error(engine, duplicated):
         table(run, "query_id string, item_id string, score double"),
         table(judgments, "query_id string, item_id string, relevance double"),
     )
-    assert "query_id=q9" in refused(evaluate(*tables, k=3, check_duplicates=check, **engine))
+    assert "query_id=q9" in run_refused(evaluate(*tables, k=3, check_duplicates=check, **engine))
 
 
-@by("ids", local=["string", "bigint"], spark=["string"])
+@parametrize_engine("ids", local=["string", "bigint"], spark=["string"])
 def test_a_relevant_item_is_not_judged_twice_wherever_it_is_ranked(engine, ids):
     """Seven relevant items, six of them twice: more than the first k + 1 tie. What gains nothing may appear twice."""
 
@@ -151,22 +151,22 @@ def test_a_relevant_item_is_not_judged_twice_wherever_it_is_ranked(engine, ids):
     run = named([(0, 2.0), (50, 1.0)], "score double")
     cells = [(0, 1)] + [(at, 1) for at in range(1, 7)] + [(20, 0)] * 2
     once, twice = (named(rows, "relevance int") for rows in (cells, cells + cells[1:7]))
-    (row,) = rows_of(evaluate(run, once, k=5, **engine).per_query)
+    (row,) = collect_rows(evaluate(run, once, k=5, **engine).per_query)
     assert row["ndcg"] == pytest.approx(1 / sum(1 / math.log2(rank + 1) for rank in range(1, 6)), abs=1e-12)
-    message = refused(evaluate(run, twice, k=5, **engine))
+    message = run_refused(evaluate(run, twice, k=5, **engine))
     assert "an item appears twice in the judgments of query query_id=q9" in message
     if engine["engine"] == "spark":
-        (again,) = rows_of(evaluate(run, twice, k=5, convention="default;duplicates=best", **engine).per_query)
+        (again,) = collect_rows(evaluate(run, twice, k=5, convention="default;duplicates=best", **engine).per_query)
         assert again["ndcg"] == row["ndcg"]
 
 
 def test_an_item_twice_in_an_array_of_structs_is_an_error(engine):
     cells = [("q9", [("x", 1.0), ("x", 0.0)])]
     data = table(cells, "query_id string, relevance array<struct<item: string, relevance: double>>")
-    message = refused(evaluate(data, k=3, **engine))
+    message = run_refused(evaluate(data, k=3, **engine))
     assert message == "an item appears twice in the list of query query_id=q9. Remove it."
     unseen = evaluate(data, k=3, check_duplicates="none", **engine)
-    assert [row["ndcg"] for row in rows_of(unseen.per_query)] == [1.0]
+    assert [row["ndcg"] for row in collect_rows(unseen.per_query)] == [1.0]
 
 
 def test_a_query_that_comes_twice_in_a_table_of_arrays_is_looked_for_on_request(spark):
@@ -176,7 +176,7 @@ def test_a_query_that_comes_twice_in_a_table_of_arrays_is_looked_for_on_request(
         "ranker string, session bigint, query_id string, relevance array<struct<item: string, relevance: double>>"
     )
     data = table([("A", 1, "q", first), ("B", 1, "q", second), ("A", 2, "q", second), ("A", 1, "p", first)], schema)
-    assert [row["n_queries"] for row in rows_of(evaluate(data, k=2).summary, "ndcg")] == [4]
+    assert [row["n_queries"] for row in collect_rows(evaluate(data, k=2).summary, "ndcg")] == [4]
 
     options = {"k": 2, "check_duplicates": "all"}
     advice = "a table of arrays or lists has one row for each query of a run. Name the columns that tell the rows "
@@ -186,10 +186,10 @@ def test_a_query_that_comes_twice_in_a_table_of_arrays_is_looked_for_on_request(
         ({"run": "ranker"}, "ranker=A, query_id=q comes in 2 rows"),
         ({"query": ["session", "query_id"]}, "session=1, query_id=q comes in 2 rows"),
     ]:
-        assert refused(evaluate(data, **options, **keys)) == f"query {named}; {advice}"
+        assert run_refused(evaluate(data, **options, **keys)) == f"query {named}; {advice}"
     alone = {"run": "ranker", "query": ["session", "query_id"]}
     for checked in (evaluate(data, **options, **alone), evaluate(data, k=2, **alone)):
-        means = sorted(rows_of(checked.summary, "ndcg"), key=lambda row: row["run"])
+        means = sorted(collect_rows(checked.summary, "ndcg"), key=lambda row: row["run"])
         assert [(row["run"], row["n_queries"]) for row in means] == [("A", 3), ("B", 1)]
         assert [row["value"] for row in means] == pytest.approx([(2 + LOG3) / 3, LOG3], abs=1e-15)
 
@@ -345,7 +345,7 @@ def test_first_needs_the_order_column(spark):
 # --- Accounts
 
 
-@by("unjudged", local=["zero", "condensed"], spark=["condensed"])
+@parametrize_engine("unjudged", local=["zero", "condensed"], spark=["condensed"])
 def test_rows_add_up(engine, unjudged):
     """Rows read = rows behind evaluated queries + rows left out by a rule; condensed leaves unjudged items out."""
     rows = random_rows(71)
@@ -360,11 +360,11 @@ def test_rows_add_up(engine, unjudged):
         (evaluate(data, null_score="unretrieved", **options), len(rows)),
         (evaluate(run, judgments, **options), len(retrieved)),
     ):
-        queries = [row for row in rows_of(actual.per_query) if row["k"] == 10]
+        queries = [row for row in collect_rows(actual.per_query) if row["k"] == 10]
         assert sum(row["n_rows"] for row in queries) == n_read
         assert sum(row["n_left_out"] for row in queries) == len(left_out)
         dropped = sum(row["n_rows"] - row["n_left_out"] for row in queries if row["dcg"] is None)
-        (summary,) = (row for row in rows_of(actual.summary, "ndcg") if row["k"] == 10)
+        (summary,) = (row for row in collect_rows(actual.summary, "ndcg") if row["k"] == 10)
         assert summary["n_rows"] + summary["n_left_out"] == n_read
         assert summary["n_left_out"] == len(left_out) + dropped
         expected = evaluate_by_loops(rows, replace(CHOICES, unjudged=unjudged), [10])

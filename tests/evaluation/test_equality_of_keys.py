@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from support.engines import by, refused, rows_of, table, type_of, with_columns
+from support.engines import collect_rows, parametrize_engine, parse_type, run_refused, table, with_columns
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, compare, evaluate, retrieve
@@ -65,7 +65,7 @@ SOME = ("double", "decimal(38,18)", "timestamp")
 
 def column(kind: str, n: int, seed: int) -> pa.Array:
     draw = random.Random(f"{kind} {seed}")
-    return pa.array([draw.choice(TYPES[kind]) for _ in range(n)], type_of(kind))
+    return pa.array([draw.choice(TYPES[kind]) for _ in range(n)], parse_type(kind))
 
 
 def distinct(keys: pa.Array) -> list[Any]:
@@ -76,7 +76,7 @@ RUNS_OF_SPARK = {"binary", "decimal(3,1)", "decimal(38,18)", "float", "double", 
 """Types of which Spark alone writes the text of a run."""
 
 
-@by("kind", local=TYPES, spark=["double", "timestamp", "binary"], window=SOME[:1])
+@parametrize_engine("kind", local=TYPES, spark=["double", "timestamp", "binary"], window=SOME[:1])
 def test_queries_runs_and_segments_are_told_apart(engine, kind):
     """A run of each value with every query and every segment of it."""
     if engine["engine"] == "spark" and kind == "binary" and "SPARK_REMOTE" in os.environ:
@@ -86,14 +86,14 @@ def test_queries_runs_and_segments_are_told_apart(engine, kind):
     n = len(distinct(keys))
     segments = with_columns(rows, query_id=keys, part=keys, ranker=keys)
     run = {} if engine["engine"] == "local" and kind in RUNS_OF_SPARK else {"run": "ranker"}
-    actual = rows_of(evaluate(segments, k=2, segments=["part"], **run, **engine).summary, "ndcg")
+    actual = collect_rows(evaluate(segments, k=2, segments=["part"], **run, **engine).summary, "ndcg")
     assert sorted(row["n_queries"] for row in actual) == ([1] * (2 * n) if run else [1] * n + [n])
     assert len({row["run"] for row in actual}) == (n if run else 1)
-    (row,) = rows_of(evaluate(with_columns(rows, query_id=keys), k=2, **engine).summary, "ndcg")
+    (row,) = collect_rows(evaluate(with_columns(rows, query_id=keys), k=2, **engine).summary, "ndcg")
     assert row["n_queries"] == n
 
 
-@by("kind", local=TYPES, spark=SOME[:2], window=SOME[:1])
+@parametrize_engine("kind", local=TYPES, spark=SOME[:2], window=SOME[:1])
 def test_items_are_joined_and_found_twice(engine, kind):
     """Hits of a run among judgments: items of a query, and queries of an item."""
     run, truth = (distinct(column(kind, 6, seed)) for seed in (2, 3))
@@ -103,15 +103,15 @@ def test_items_are_joined_and_found_twice(engine, kind):
         evaluation = evaluate(
             ranked, judged, metrics="p@1000", convention=Convention(unjudged_query="zero"), **engine
         )
-        assert round(1000 * sum(row["p"] for row in rows_of(evaluation.per_query))) == len({*run} & {*truth})
+        assert round(1000 * sum(row["p"] for row in collect_rows(evaluation.per_query))) == len({*run} & {*truth})
     keys = column(kind, 6, 2)
     repeated = with_columns(table([("q", 1.0, 1)] * 6, "query_id string, score double, relevance int"), item_id=keys)
     for options in ({},) if engine["engine"] == "local" else ({}, {"check_duplicates": "all"}):  # by Spark alone
-        message = refused(evaluate(repeated, k=10, **options, **engine))
+        message = run_refused(evaluate(repeated, k=10, **options, **engine))
         assert bool(re.match(r"an item appears twice|item .* appears \d times", message)) == (len(distinct(keys)) < 6)
 
 
-@by("kind", local=TYPES, spark=SOME[:1])
+@parametrize_engine("kind", local=TYPES, spark=SOME[:1])
 def test_items_of_lists_are_compared(engine, kind):
     run, truth = (distinct(column(kind, 6, seed)) for seed in (4, 5))
     schema = f"query_id string, a array<{kind}>, b array<{{}}>"
@@ -120,7 +120,7 @@ def test_items_of_lists_are_compared(engine, kind):
         [("q", run, [(element, 1) for element in truth])], schema.format(f"struct<id: {kind}, grade: int>")
     )
     for data in (lists, graded):
-        (row,) = rows_of(evaluate(data, ranked="a", relevant="b", metrics="p@1000", **engine).per_query)
+        (row,) = collect_rows(evaluate(data, ranked="a", relevant="b", metrics="p@1000", **engine).per_query)
         assert round(1000 * row["p"]) == len({*run} & {*truth})
 
 
@@ -132,7 +132,7 @@ def test_what_python_says_is_equal_spark_says_is_equal(spark):
     keys = table(rows, ", ".join(f"{name} {kind}" for name, kind in zip(names, TYPES, strict=True)))
     data = with_columns(keys, item_id=pa.array(range(len(rows))), score=1.0, relevance=1)
     data = with_columns(data, **{f"s_{name}": keys[name] for name in names})
-    actual = rows_of(
+    actual = collect_rows(
         evaluate(data, k=2, query=names, segments=[f"s_{name}" for name in names], engine="spark").summary
     )
     frame = convert_tables({"data": data})["data"]
@@ -274,7 +274,7 @@ def test_timestamps_below_a_microsecond_are_refused_where_they_are_compared(engi
     whole = frame.assign(query_id=frame["query_id"].dt.floor("us"))
     beside = frame.rename(columns={"query_id": "logged_at"}).assign(query_id="q")
     for data, n_queries in ((text, 2), (whole, 1), (beside, 1)):
-        (row,) = rows_of(evaluate(data, k=2, **engine).summary, "ndcg")
+        (row,) = collect_rows(evaluate(data, k=2, **engine).summary, "ndcg")
         assert row["n_queries"] == n_queries
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.engines import by, refused, rows_of, table, with_columns
+from support.engines import collect_rows, parametrize_engine, run_refused, table, with_columns
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, evaluate
@@ -197,10 +197,10 @@ def test_queries_of_weight_0_tell_nothing_of_the_error() -> None:
     cells = [(query, item, score, rel if item == "a" else 1 - rel, w) for query, rel, w in rows
              for item, score in (("a", 2.0), ("b", 1.0))]  # fmt: skip
     data = table(cells, IDS + "score double, relevance int, w double")
-    (row,) = rows_of(evaluate(data, k=1, weight="w").summary, "ndcg")
+    (row,) = collect_rows(evaluate(data, k=1, weight="w").summary, "ndcg")
     assert (row["value"], row["n_queries"], row["weight_sum"], row["std_error"]) == (0.5, 2, 2.0, 0.5)
     data = table([cell for cell in cells if cell[0] != "q"], IDS + "score double, relevance int, w double")
-    (row,) = rows_of(evaluate(data, k=1, weight="w").summary, "ndcg")
+    (row,) = collect_rows(evaluate(data, k=1, weight="w").summary, "ndcg")
     assert (row["value"], row["n_queries"], row["std_error"], row["ci_low"]) == (1.0, 1, None, None)
 
 
@@ -213,17 +213,19 @@ def test_arrays_whose_judged_ones_lack_a_relevance_are_refused(engine: dict[str,
         ("c", [0.0], []),
         ("d", [2.0, 1.0], [2.0, 1.0]),
     ]
-    rows = rows_of(evaluate(table(good, schema), ideal="judged", k=4, **engine).per_query)
+    rows = collect_rows(evaluate(table(good, schema), ideal="judged", k=4, **engine).per_query)
     assert all(0 <= row["ndcg"] <= 1 for row in rows if row["ndcg"] is not None)
     for bad in (([3.0, 3.0], [3.0]), ([3.0], [2.0, 2.0]), ([1.0], []), ([1.0, 2.0, 1.0], [2.0, 1.0])):
-        said = refused(evaluate(table([good[0], ("e", *bad)], schema), ideal="judged", k=1, **engine))
+        said = run_refused(evaluate(table([good[0], ("e", *bad)], schema), ideal="judged", k=1, **engine))
         assert "'relevance' has a relevance that column 'judged' lacks, in query query_id=e" in said
         if engine == ON_SPARK:
             return
 
 
 def test_a_missing_query_that_is_dropped_needs_no_weight() -> None:
-    (row,) = rows_of(evaluate(RUN, JUDGMENTS, weight="w", convention="default;missing_query=drop").summary, "ndcg")
+    (row,) = collect_rows(
+        evaluate(RUN, JUDGMENTS, weight="w", convention="default;missing_query=drop").summary, "ndcg"
+    )
     assert (row["value"], row["weight_sum"], row["n_queries"], row["n_missing"]) == (1.0, 2.0, 1, 1)
 
 
@@ -295,7 +297,7 @@ INSIDE = ("entry", "entries", "judged", "best", "orders", "n_zero", "bad_row", "
 """Names that some step has or had for itself."""
 
 
-@by("scores", local=[("s",), ("s", "t")], spark=[("s", "t")], window=[("s",)])
+@parametrize_engine("scores", local=[("s",), ("s", "t")], spark=[("s", "t")], window=[("s",)])
 def test_no_name_of_the_inside_is_taken_from_the_user(engine: dict[str, str], scores: tuple[str, ...]) -> None:
     """Four queries: half of the names are their key, half of them segments; the relevant item is second."""
     queries, segments = INSIDE[::2], INSIDE[1::2]
@@ -307,6 +309,6 @@ def test_no_name_of_the_inside_is_taken_from_the_user(engine: dict[str, str], sc
     ]
     data = table(rows, ", ".join([*names, "i string, s double, t double, rel int"]))
     options = {"query": queries, "item": "i", "score": scores, "relevance": "rel", "segments": segments}
-    actual = rows_of(evaluate(data, **options, **engine).summary, "ndcg")
+    actual = collect_rows(evaluate(data, **options, **engine).summary, "ndcg")
     assert {(row["value"], row["n_queries"]) for row in actual} == {(1 / math.log2(3), 4)}
     assert len(actual) == (1 + len(segments)) * len(scores)

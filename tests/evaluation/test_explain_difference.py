@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from support import engines
-from support.main_job import assert_refused, command, done, mean_ndcg, write_judgments, write_run
+from support.main_job import assert_refused, mean_ndcg, run_command, run_mean_ndcg, write_judgments, write_run
 from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import load, random_rows
 from support.spark_rankings import SHORT_LIVED_PLANS, close, session_settings
@@ -267,7 +267,7 @@ def test_the_job_takes_a_gap_apart_and_writes_nothing_else(spark, tmp_path):
     run, judgments = write_run(tmp_path / "run.parquet", JOB_ROWS), write_judgments(tmp_path / "j.parquet", JOB_ROWS)
     before = sorted(path.name for path in tmp_path.iterdir())
     asked = ("--input", run, "--judgments", judgments, "--k", "2", "--json", "-", "--output", tmp_path / "metrics")
-    ended = done(*asked, "--explain-difference", "default;gain=linear;missing_query=drop")
+    ended = run_mean_ndcg(*asked, "--explain-difference", "default;gain=linear;missing_query=drop")
     _, x, y = EXPECTED["gain"]
     steps = ended.json["steps"]
     assert [row["value"] for row in steps] == pytest.approx([x / 2, y / 2, y], rel=0, abs=EXACT)
@@ -290,7 +290,7 @@ WORDS = [
 PLANS = [("trec_eval", "5,10", ("single k", "2 cutoffs")), ("lightgbm", "10", ("input_order", "--order-col"))]
 
 
-@engines.by("other, k, named", local=WORDS, spark=PLANS)
+@engines.parametrize_engine("other, k, named", local=WORDS, spark=PLANS)
 def test_refusals_of_the_flag(engine, tmp_path, other, k, named):
     run, judgments = write_run(tmp_path / "run.parquet", JOB_ROWS), write_judgments(tmp_path / "j.parquet", JOB_ROWS)
     asked = ("--input", run, "--judgments", judgments, "--k", k, "--json", "-", "--explain-difference", other)
@@ -300,6 +300,6 @@ def test_refusals_of_the_flag(engine, tmp_path, other, k, named):
 def test_rows_that_explain_nothing_are_refused(spark, tmp_path):
     empty = tmp_path / "empty.csv"
     empty.write_text("query_id,item_id,score,relevance\n")
-    ended = command("explain-difference", "--input", empty, "--to", "sklearn", "--json", tmp_path / "out.json")
+    ended = run_command("explain-difference", "--input", empty, "--to", "sklearn", "--json", tmp_path / "out.json")
     assert_refused(ended, "no query has a mean that could be explained")
     assert not (tmp_path / "out.json").exists()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.engines import by, rows_of, with_columns
+from support.engines import collect_rows, parametrize_engine, with_columns
 from support.engines import table as table_of
 from support.oracle import Choices, Row, evaluate, ranked
 from support.spark_rankings import Case, assert_same_results, session_settings
@@ -362,9 +362,9 @@ def test_ranks_are_taken_where_there_is_no_score():
     ranks = table_of(rows, "query_id string, item_id string, rank int, relevance double")
     named, actual = evaluate_frame(ranks, k=2, rank="rank"), evaluate_frame(ranks, k=2)
     assert actual.provenance == named.provenance
-    assert rows_of(actual.summary, "ndcg")[0]["value"] == pytest.approx(0.6309297535714575, abs=1e-12)
+    assert collect_rows(actual.summary, "ndcg")[0]["value"] == pytest.approx(0.6309297535714575, abs=1e-12)
     both = evaluate_frame(with_columns(ranks, score=pa.array([1.0, 2.0])), k=2)
-    assert rows_of(both.summary, "ndcg")[0]["value"] == 1.0
+    assert collect_rows(both.summary, "ndcg")[0]["value"] == 1.0
     assert both.provenance != named.provenance
     for wrong, given in (({"score": "scoer"}, ranks), ({}, with_columns(ranks, SCORE=ranks["rank"]))):
         with pytest.raises(MissingColumnError, match=r"\(score=\) is not in the input"):
@@ -442,7 +442,7 @@ UNFIT = [
 COPIES = (OF_ITEMS, {"convention": "default;duplicates=best"}, "duplicates=best and first do not support arrays")
 
 
-@by("data, options, named", local=UNFIT, spark=[COPIES])
+@parametrize_engine("data, options, named", local=UNFIT, spark=[COPIES])
 def test_what_does_not_go_with_arrays_or_without_them(engine, data, options, named):
     with pytest.raises(InvalidParameterError, match=named):
         evaluate_frame(data, **options, **engine)
@@ -452,7 +452,7 @@ def test_structs_without_items_are_lists_of_relevances(spark):
     """Nothing in them can appear twice, so every rule of duplicates is the same; metrics of items need more."""
     lists = table_of([("7", [(1.0,)])], "query_id string, relevance array<struct<relevance: double>>")
     for options in ({"engine": "local"}, {"convention": "default;duplicates=best", "engine": "spark"}):
-        assert [row["ndcg"] for row in rows_of(evaluate_frame(lists, k=1, **options).per_query)] == [1.0]
+        assert [row["ndcg"] for row in collect_rows(evaluate_frame(lists, k=1, **options).per_query)] == [1.0]
     items = table_of([(1, [1.0])], "item_id int, vector array<double>")
     with pytest.raises(InvalidParameterError, match=r"'ild@3' needs items: column 'relevance' must be an array of"):
         _ = evaluate_frame(lists, metrics="ild@3", convention="default;ties=item_asc", items=items).summary
@@ -515,7 +515,7 @@ def test_whole_numbers_of_different_widths_are_the_same_key_and_segment():
     actual = Case(data=RUN, judgments=judged, settings=SETTINGS).results_here()
     assert_same_results(actual, evaluate(rows, CHOICES, CUTOFFS))
     summary = evaluate_frame(RUN, judged, segments=["tier"]).summary
-    assert sorted(row["segment"] for row in rows_of(summary, "ndcg")) == ["", "1"]
+    assert sorted(row["segment"] for row in collect_rows(summary, "ndcg")) == ["", "1"]
     for tables, kind in (((drop(RUN, "tier"), judged), pa.int64()), ((RUN, drop(judged, "tier")), pa.int32())):
         assert evaluate_frame(*tables, segments=["tier"]).per_query.schema.field("tier").type == kind
 

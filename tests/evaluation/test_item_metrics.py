@@ -11,8 +11,8 @@ import random
 import numpy as np
 import pytest
 from support import item_lists
-from support.item_lists import item_lists as lists_in
-from support.item_lists import rankings_batch, values
+from support.item_lists import build_rankings_batch, compute_values
+from support.item_lists import read_item_lists as lists_in
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.metrics import CatalogueMetric, Metric, all_metrics, parse_metric
@@ -38,8 +38,10 @@ POPULAR = {
     ],
 )
 def test_worked_values_of_diversity(metric, items, expected):
-    assert values(metric, [["a", "b", "c"]], items) == pytest.approx([expected], abs=1e-12)
-    assert values(metric.replace("@3", "@50"), [["a", "b", "c"]], items) == pytest.approx([expected], abs=1e-12)
+    assert compute_values(metric, [["a", "b", "c"]], items) == pytest.approx([expected], abs=1e-12)
+    assert compute_values(metric.replace("@3", "@50"), [["a", "b", "c"]], items) == pytest.approx(
+        [expected], abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,15 +56,17 @@ def test_worked_values_of_diversity(metric, items, expected):
     ],
 )
 def test_worked_values_of_alpha_ndcg(judged, listed, k, expected):
-    assert values(f"alpha_ndcg@{k}", [listed], judged=[judged]) == pytest.approx([expected], abs=1e-12)
-    assert values(f"alpha_nDCG(alpha=0.5)@{k}", [listed], judged=[judged]) == pytest.approx([expected], abs=1e-12)
+    assert compute_values(f"alpha_ndcg@{k}", [listed], judged=[judged]) == pytest.approx([expected], abs=1e-12)
+    assert compute_values(f"alpha_nDCG(alpha=0.5)@{k}", [listed], judged=[judged]) == pytest.approx(
+        [expected], abs=1e-12
+    )
 
 
 def test_five_copies_of_one_book_are_not_diverse():
     items = {copy: {"vector": [0.3, 0.1, 0.7], "categories": ["novel", "sea"]} for copy in COPIES}
     for by in ("vector", "categories"):
-        assert values(f"ils(by={by})@5", [COPIES], items) == pytest.approx([1.0], abs=1e-12)
-        assert values(f"ild(by={by})@5", [COPIES], items) == pytest.approx([0.0], abs=1e-12)
+        assert compute_values(f"ils(by={by})@5", [COPIES], items) == pytest.approx([1.0], abs=1e-12)
+        assert compute_values(f"ild(by={by})@5", [COPIES], items) == pytest.approx([0.0], abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -73,15 +77,17 @@ def test_five_copies_of_one_book_are_not_diverse():
     ],
 )
 def test_worked_values_of_novelty(metric, expected):
-    assert values(metric, [["x", "z", "new"]], POPULAR, totals=(7, 4)) == pytest.approx([expected], abs=1e-12)
+    assert compute_values(metric, [["x", "z", "new"]], POPULAR, totals=(7, 4)) == pytest.approx([expected], abs=1e-12)
 
 
 def test_worked_values_of_first_appearance():  # def
     items = {"a": {"days": 60.0, "seen": True}, "b": {"days": 1.0, "seen": True}}
-    assert values("first_appearance@3", [["a", "b", "never"]], items) == pytest.approx([20.333333333333], abs=1e-12)
-    actual = values("first_new@3", [["a", "b", "never"], ["b", "a"], ["never"], []], items)
+    assert compute_values("first_appearance@3", [["a", "b", "never"]], items) == pytest.approx(
+        [20.333333333333], abs=1e-12
+    )
+    actual = compute_values("first_new@3", [["a", "b", "never"], ["b", "a"], ["never"], []], items)
     assert actual == pytest.approx([3, math.nan, 1, math.nan], nan_ok=True)
-    assert values("first_new@2", [["a", "b", "never"]], items) == pytest.approx([math.nan], nan_ok=True)
+    assert compute_values("first_new@2", [["a", "b", "never"]], items) == pytest.approx([math.nan], nan_ok=True)
 
 
 @pytest.mark.parametrize(("metric", "expected"), [("coverage", 0.6), ("gini", 0.5), ("entropy", 1.5)])  # rt, def, rec
@@ -132,30 +138,30 @@ def random_world(draw: random.Random, *, whole: bool):
 
 
 DEFINED = {
-    "ild": lambda listed, items, judged, k: 1 - item_lists.defined_ils(listed, items, "vector", k),
-    "ils": lambda listed, items, judged, k: item_lists.defined_ils(listed, items, "vector", k),
-    "ils(by=categories)": lambda listed, items, judged, k: item_lists.defined_ils(listed, items, "categories", k),
-    "ild(by=categories)": lambda listed, items, judged, k: 1 - item_lists.defined_ils(listed, items, "categories", k),
-    "pairs_left_out": lambda listed, items, judged, k: item_lists.defined_left_out(listed, items, "vector", k),
-    "pairs_left_out(by=categories)": lambda listed, items, judged, k: item_lists.defined_left_out(
+    "ild": lambda listed, items, judged, k: 1 - item_lists.compute_ils(listed, items, "vector", k),
+    "ils": lambda listed, items, judged, k: item_lists.compute_ils(listed, items, "vector", k),
+    "ils(by=categories)": lambda listed, items, judged, k: item_lists.compute_ils(listed, items, "categories", k),
+    "ild(by=categories)": lambda listed, items, judged, k: 1 - item_lists.compute_ils(listed, items, "categories", k),
+    "pairs_left_out": lambda listed, items, judged, k: item_lists.compute_left_out(listed, items, "vector", k),
+    "pairs_left_out(by=categories)": lambda listed, items, judged, k: item_lists.compute_left_out(
         listed, items, "categories", k
     ),
-    "alpha_ndcg": lambda listed, items, judged, k: item_lists.defined_alpha_ndcg(listed, judged, 0.5, 1, k),
-    "alpha_ndcg(alpha=0.3,rel=2)": lambda listed, items, judged, k: item_lists.defined_alpha_ndcg(
+    "alpha_ndcg": lambda listed, items, judged, k: item_lists.compute_alpha_ndcg(listed, judged, 0.5, 1, k),
+    "alpha_ndcg(alpha=0.3,rel=2)": lambda listed, items, judged, k: item_lists.compute_alpha_ndcg(
         listed, judged, 0.3, 2, k
     ),
-    "alpha_ndcg(alpha=1)": lambda listed, items, judged, k: item_lists.defined_alpha_ndcg(listed, judged, 1, 1, k),
-    "alpha_ndcg(alpha=0)": lambda listed, items, judged, k: item_lists.defined_alpha_ndcg(listed, judged, 0, 1, k),
-    "novelty": lambda listed, items, judged, k: item_lists.defined_mean(
+    "alpha_ndcg(alpha=1)": lambda listed, items, judged, k: item_lists.compute_alpha_ndcg(listed, judged, 1, 1, k),
+    "alpha_ndcg(alpha=0)": lambda listed, items, judged, k: item_lists.compute_alpha_ndcg(listed, judged, 0, 1, k),
+    "novelty": lambda listed, items, judged, k: item_lists.compute_mean(
         listed, lambda element: -math.log2(max(1, items.get(element, {}).get("interactions", 0)) / 700), k
     ),
-    "novelty(by=users)": lambda listed, items, judged, k: item_lists.defined_mean(
+    "novelty(by=users)": lambda listed, items, judged, k: item_lists.compute_mean(
         listed, lambda element: -math.log2(max(1, items.get(element, {}).get("users", 0)) / 40), k
     ),
-    "first_appearance": lambda listed, items, judged, k: item_lists.defined_mean(
+    "first_appearance": lambda listed, items, judged, k: item_lists.compute_mean(
         listed, lambda element: items.get(element, {}).get("days", 0.0), k
     ),
-    "first_new": lambda listed, items, judged, k: item_lists.defined_first_new(listed, items, k),
+    "first_new": lambda listed, items, judged, k: item_lists.compute_first_new(listed, items, k),
 }
 
 
@@ -166,7 +172,7 @@ def test_by_its_definition_in_plain_loops(name, k):
     for seed in range(12):
         items, lists, judged = random_world(draw, whole=seed % 2 == 0)
         wanted = [DEFINED[name](*element, k) for element in zip(lists, [items] * len(lists), judged, strict=True)]
-        actual = values(f"{name}@{k}", lists, items, judged, totals=(700, 40))
+        actual = compute_values(f"{name}@{k}", lists, items, judged, totals=(700, 40))
         np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-12)
 
 
@@ -181,7 +187,7 @@ def test_catalogue_metrics_by_sorted_exposures(seed):
     catalogue, k = range(draw.randint(3, 30)), draw.randint(1, 5)
     lists = [draw.sample(range(35), draw.randint(0, 8)) for _ in range(draw.randint(1, 9))]
     lists.append([0])
-    wanted = item_lists.defined_exposure(lists, list(catalogue), k)
+    wanted = item_lists.compute_exposure(lists, list(catalogue), k)
     places = [row for listed in lists for row in listed[:k]]
     counts = [places.count(element) for element in catalogue if element in places]
     exposure = Exposure(
@@ -198,10 +204,10 @@ def test_a_query_has_the_same_bits_alone_and_in_a_batch_and_at_any_largest_cutof
     draw = random.Random(name)
     items, lists, judged = random_world(draw, whole=False)
     metric = parse_metric(name)[0]
-    batch = rankings_batch(lists, items, judged, (700, 40))
+    batch = build_rankings_batch(lists, items, judged, (700, 40))
     together = metric.values(lists_in(batch, metric, 4), 4)
     longer = {one: {**row, "vector": row["vector"] and [*row["vector"], 1.0]} for one, row in items.items()}
-    other = rankings_batch([["item-1", "item-2", "item-3"]], longer, [[]], (700, 40))
+    other = build_rankings_batch([["item-1", "item-2", "item-3"]], longer, [[]], (700, 40))
     for at in range(len(lists)):
         for largest in (4, 7, None):
             alone = metric.values(lists_in(batch.slice(at, 1), metric, largest), 4)
@@ -222,28 +228,28 @@ def test_a_greedy_list_has_alpha_ndcg_1_to_the_last_bit():
             left = sorted(set(topics) - set(ideal), reverse=True)
             gains = [item_lists.topic_gain(element, ideal, topics, 0.3) for element in left]
             ideal.append(left[gains.index(max(gains))])
-        assert values("alpha_ndcg(alpha=0.3)@7", [ideal], judged=[judged]) == [1.0]
+        assert compute_values("alpha_ndcg(alpha=0.3)@7", [ideal], judged=[judged]) == [1.0]
 
 
 def test_nothing_listed_and_one_item_have_no_diversity_and_no_novelty():
     items = {"a": {"vector": [1.0], "categories": ["c"]}}
     for name in ("ils", "ild", "ild(by=categories)", "pairs_left_out"):
-        assert np.isnan(values(f"{name}@5", [[], ["a"]], items)).all(), name
-    assert np.isnan(values("novelty@5", [[]], items)).all()
-    assert values("alpha_ndcg@5", [[], ["a"]], judged=[[("a", 1, "1")], []]) == [0.0, 0.0]
-    assert values("ild@5", []) == []
+        assert np.isnan(compute_values(f"{name}@5", [[], ["a"]], items)).all(), name
+    assert np.isnan(compute_values("novelty@5", [[]], items)).all()
+    assert compute_values("alpha_ndcg@5", [[], ["a"]], judged=[[("a", 1, "1")], []]) == [0.0, 0.0]
+    assert compute_values("ild@5", []) == []
 
 
 def test_an_item_judged_twice_counts_once_with_all_its_topics():
     judged = [("a", 1, "1"), ("a", 2, "12"), ("b", 1, "1")]
-    assert values("alpha_ndcg@2", [["b", "a"]], judged=[judged]) == pytest.approx(
-        values("alpha_ndcg@2", [["b", "a"]], judged=[[("a", 1, "12"), ("b", 1, "1")]]), abs=0
+    assert compute_values("alpha_ndcg@2", [["b", "a"]], judged=[judged]) == pytest.approx(
+        compute_values("alpha_ndcg@2", [["b", "a"]], judged=[[("a", 1, "12"), ("b", 1, "1")]]), abs=0
     )
 
 
 def test_more_categories_than_a_word_has_bits():
     items = {"a": {"categories": [f"c{at}" for at in range(100)]}, "b": {"categories": ["c99", "other"]}}
-    assert values("ils(by=categories)@2", [["a", "b"]], items) == pytest.approx([1 / 101], abs=1e-15)
+    assert compute_values("ils(by=categories)@2", [["a", "b"]], items) == pytest.approx([1 / 101], abs=1e-15)
 
 
 # ------------------------------------------------------------------------------------------------------- refusals
@@ -264,13 +270,13 @@ def test_more_categories_than_a_word_has_bits():
 )
 def test_vectors_that_are_refused(vectors, message):
     with pytest.raises(InputRefusedError) as raised:
-        values("ild@2", [["a", "b"]], {name: {"vector": group} for name, group in vectors.items()})
+        compute_values("ild@2", [["a", "b"]], {name: {"vector": group} for name, group in vectors.items()})
     assert str(raised.value) == message
 
 
 def test_vectors_of_any_size_have_a_cosine():
     items = {"a": {"vector": [1e200, 0.0]}, "b": {"vector": [1e-200, 1e-200]}}
-    assert values("ils@2", [["a", "b"]], items) == pytest.approx([math.sqrt(0.5)], abs=1e-12)
+    assert compute_values("ils@2", [["a", "b"]], items) == pytest.approx([math.sqrt(0.5)], abs=1e-12)
 
 
 @pytest.mark.parametrize(

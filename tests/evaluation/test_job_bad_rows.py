@@ -9,13 +9,13 @@ import math
 from pathlib import Path
 
 import pytest
-from support.engines import by
+from support.engines import parametrize_engine
 from support.main_job import (
     Ended,
     assert_refused,
-    done,
-    files_below,
     mean_ndcg,
+    read_files,
+    run_mean_ndcg,
     write_judgments,
     write_rows,
     write_run,
@@ -37,19 +37,19 @@ def metrics(folder):
     """A metric table from an earlier, good run of the same night, which refusals must leave as it is."""
     good = write_rows(folder / "good.parquet", ROWS)
     night = ("--run-date", "2026-01-31", "--dataset", "d", "--engine", "local")
-    done("--input", good, "--k", 3, "--output", folder / "metrics", *night)
+    run_mean_ndcg("--input", good, "--k", 3, "--output", folder / "metrics", *night)
     return folder / "metrics"
 
 
 def refused_night(metrics: Path, tmp_path: Path, *arguments: object, engine: str = "local") -> Ended:
-    before = files_below(metrics)
+    before = read_files(metrics)
     ended = mean_ndcg(
         *("--engine", engine),
         *("--output", metrics, "--run-date", "2026-01-31", "--dataset", "d", "--k", 1),
         *("--per-query-output", tmp_path / "queries", "--json", tmp_path / "out.json", *arguments),
     )
     assert before
-    assert files_below(metrics) == before
+    assert read_files(metrics) == before
     assert not (tmp_path / "queries").exists()
     assert not (tmp_path / "out.json").exists()
     return ended
@@ -128,7 +128,7 @@ def test_bad_rows_of_the_judgments(metrics, tmp_path, engine):
 TWICE = [*ROWS, Row(query="q", item="0", score=9.0, relevance=3)]
 
 
-@by("form", local=["long", "run", "judgments"], spark=["below the cutoff"])
+@parametrize_engine("form", local=["long", "run", "judgments"], spark=["below the cutoff"])
 def test_duplicates(metrics, tmp_path, engine, form):
     more = ("--k", 10)
     if form in ("long", "below the cutoff"):
@@ -149,7 +149,7 @@ def test_a_query_that_comes_twice_in_a_table_of_arrays(spark, metrics, tmp_path)
     assert_refused(ended, "query query_id=q comes in 2 rows", "run-col")
 
 
-@by("check", local=["top"], spark=["all"])
+@parametrize_engine("check", local=["top"], spark=["all"])
 def test_several_rankers_without_a_run_column(metrics, tmp_path, engine, check):
     """Of the columns that are not used, that one is named whose values differ; if none does, nobody is asked."""
     rankers = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.engines import by
+from support.engines import parametrize_engine
 from support.main_job import (
-    done,
-    stored_rows,
-    value_of,
-    values_of_queries,
+    find_query_values,
+    find_value,
+    read_stored_rows,
+    run_mean_ndcg,
     write_judgments,
     write_rows,
     write_run,
@@ -60,14 +60,14 @@ def folder(tmp_path_factory):
 def long_linear(folder):
     """Judged items that were not retrieved have no score; short lists are padded."""
     source = write_rows(folder / "long.parquet", ROWS)
-    return done(
+    return run_mean_ndcg(
         *("--input", source, "--null-score", "unretrieved", "--convention", "linear", "--pad-to-k", 0),
         *(*k_flag(), "--per-query-output", folder / "queries", "--json", "-", *HERE),
     )
 
 
 def test_per_query_output_of_a_long_table(long_linear, folder):
-    rows = stored_rows(folder / "queries")
+    rows = read_stored_rows(folder / "queries")
     assert {"run", "query_id", "k", "dcg", "idcg", "ndcg"} <= rows[0].keys()
     assert {row["run"] for row in rows} == {""}
     assert sorted((row["query_id"], row["k"]) for row in rows) == sorted((q, k) for q in EXAMPLES for k in CUTOFFS)
@@ -79,7 +79,7 @@ def test_json_of_a_long_table(long_linear):
     for metric in METRICS:
         for k in CUTOFFS:
             wanted = mean(results, k, metric)
-            assert value_of(long_linear.json, metric, k) == pytest.approx(wanted, abs=1e-12), (metric, k)
+            assert find_value(long_linear.json, metric, k) == pytest.approx(wanted, abs=1e-12), (metric, k)
 
 
 def test_json_has_the_keys_of_the_contract(long_linear):
@@ -113,7 +113,7 @@ def test_rankers_in_one_csv_and_json_in_a_file(folder):
         ranker=lambda row: rankers[row.query][0],
         query_id=lambda row: rankers[row.query][1],
     )
-    done(
+    run_mean_ndcg(
         *("--input", source, "--null-score", "unretrieved", "--run-col", "ranker", *k_flag(5, 6)),
         *("--segment-cols", "query_id", "--json", folder / "out.json", *HERE),
     )
@@ -122,30 +122,32 @@ def test_rankers_in_one_csv_and_json_in_a_file(folder):
     got = {(row["run"], row["segment"], row["metric"], row["k"]): row["value"] for row in actual}
     wanted = {(*rankers[name], metric, k): value for (name, metric, k), value in expected("exponential").items()}
     assert {key: got[key] for key in wanted} == wanted
-    assert value_of(outcome, "ndcg", 5, run="b") == pytest.approx(0.624051, abs=PRINTED)
+    assert find_value(outcome, "ndcg", 5, run="b") == pytest.approx(0.624051, abs=PRINTED)
     assert sorted(path.name for path in folder.glob("out.json*")) == ["out.json"]
 
 
 def test_a_boosted_first_slot(folder):
     source = write_rows(folder / "boosted.parquet", ranked(EXAMPLES["best last"].relevances))
-    ended = done("--input", source, "--gain", "linear", "--discount", BOOSTED, *k_flag(5), "--json", "-", *HERE)
-    assert value_of(ended.json, "dcg", 5) == pytest.approx(6.672418, abs=PRINTED)
-    assert value_of(ended.json, "ndcg", 5) == pytest.approx(0.943302, abs=PRINTED)
+    ended = run_mean_ndcg(
+        "--input", source, "--gain", "linear", "--discount", BOOSTED, *k_flag(5), "--json", "-", *HERE
+    )
+    assert find_value(ended.json, "dcg", 5) == pytest.approx(6.672418, abs=PRINTED)
+    assert find_value(ended.json, "ndcg", 5) == pytest.approx(0.943302, abs=PRINTED)
 
 
 # ------------------------------------------------------------------------------------------- run and judgments
 
 
-@by("gain, ending", local=[("linear", "csv")], spark=[("exponential", "parquet")])
+@parametrize_engine("gain, ending", local=[("linear", "csv")], spark=[("exponential", "parquet")])
 def test_run_and_judgments(engine, folder, gain, ending):
-    ended = done(
+    ended = run_mean_ndcg(
         *("--input", write_run(folder / f"run.{ending}", ROWS)),
         *("--judgments", write_judgments(folder / f"qrels.{ending}", ROWS)),
         *("--gain", gain, *k_flag(), "--segment-cols", "query_id", "--json", "-"),
         *("--per-query-output", folder / f"queries of {gain}", "--engine", engine["engine"]),
     )
-    assert_printed(values_of_queries(ended.json), gain)
-    stored = stored_rows(folder / f"queries of {gain}")
+    assert_printed(find_query_values(ended.json), gain)
+    stored = read_stored_rows(folder / f"queries of {gain}")
     assert_printed({(row["query_id"], m, row["k"]): row[m] for row in stored for m in METRICS}, gain)
     assert ended.json["rows"]["read"] == sum(row.score is not None for row in ROWS)
 
@@ -158,14 +160,14 @@ def test_a_query_and_a_catalog_table(spark, folder):
     write_judgments(judgments / "part.parquet", ROWS)
     spark.sql(f"CREATE TABLE example_judgments USING parquet LOCATION '{judgments}'")
     try:
-        ended = done(
+        ended = run_mean_ndcg(
             *("--input", f"SELECT * FROM parquet.`{run}` WHERE score IS NOT NULL"),
             *("--judgments", "example_judgments", "--convention", "linear", *k_flag()),
             *("--segment-cols", "query_id", "--json", "-"),
         )
     finally:
         spark.sql("DROP TABLE example_judgments")
-    assert_printed(values_of_queries(ended.json), "linear")
+    assert_printed(find_query_values(ended.json), "linear")
 
 
 def test_trec_files(folder):
@@ -174,12 +176,12 @@ def test_trec_files(folder):
     qrels = [f"{name[r.query]}  0\t{r.item} {r.relevance}" for r in ROWS]
     (folder / "run.txt").write_text("\n".join(run) + "\n")
     (folder / "qrels.txt").write_text("\n".join(["# judged by hand", *qrels]) + "\n")
-    ended = done(
+    ended = run_mean_ndcg(
         *("--input", folder / "run.txt", "--input-format", "trec-run"),
         *("--judgments", folder / "qrels.txt", "--judgments-format", "trec-qrels"),
         *("--convention", "linear", *k_flag(), "--segment-cols", "query_id", "--json", "-", *HERE),
     )
-    assert_printed(values_of_queries(ended.json), "linear", {name[key]: one for key, one in EXAMPLES.items()})
+    assert_printed(find_query_values(ended.json), "linear", {name[key]: one for key, one in EXAMPLES.items()})
 
 
 def test_ranks_that_were_logged(folder):
@@ -188,8 +190,8 @@ def test_ranks_that_were_logged(folder):
     source = write_rows(
         folder / "logged.csv", rows, ("query_id", "item_id", "relevance"), rank=lambda row: int(row.item) + 1
     )
-    ended = done("--input", source, *k_flag(), "--segment-cols", "query_id", "--json", "-", *HERE)
-    assert_printed(values_of_queries(ended.json), "exponential", complete)
+    ended = run_mean_ndcg("--input", source, *k_flag(), "--segment-cols", "query_id", "--json", "-", *HERE)
+    assert_printed(find_query_values(ended.json), "exponential", complete)
 
 
 def test_a_list_a_query(folder):
@@ -199,8 +201,8 @@ def test_a_list_a_query(folder):
         "judged": [[*example.relevances, *example.unretrieved] for example in EXAMPLES.values()],
     }
     source = write_table(folder / "lists.parquet", lists)
-    ended = done(
+    ended = run_mean_ndcg(
         *("--input", source, "--ideal-col", "judged", "--convention", "linear", *k_flag()),
         *("--segment-cols", "query_id", "--json", "-", *HERE),
     )
-    assert_printed(values_of_queries(ended.json), "linear")
+    assert_printed(find_query_values(ended.json), "linear")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.main_job import assert_refused, done, mean_ndcg, stored_rows
+from support.main_job import assert_refused, mean_ndcg, read_stored_rows, run_mean_ndcg
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -49,7 +49,7 @@ def options(tables) -> list[object]:
 def test_five_copies_of_one_book(tmp_path, books):
     table, queries = tmp_path / "table", tmp_path / "queries"
     gates = ("--gate", "ild(by=categories)@5<=0", "--gate", "coverage@5>=0.5")
-    ended = done(
+    ended = run_mean_ndcg(
         *options(books), "--metrics", METRICS, "--output", table, "--per-query-output", queries, *gates, "--json", "-"
     )
     actual = {row["metric"]: row["value"] for row in ended.json["metrics"]}
@@ -62,10 +62,10 @@ def test_five_copies_of_one_book(tmp_path, books):
     assert actual["coverage"] == 5 / 9
     assert actual["gini"] == pytest.approx(4 / 9, abs=1e-15)
     assert (actual["pairs_left_out"], actual["outside_catalogue"]) == (0, 0)
-    stored = {row["metric"]: row for row in stored_rows(table)}
+    stored = {row["metric"]: row for row in read_stored_rows(table)}
     assert {name: row["value"] for name, row in stored.items()} == actual
     assert (stored["coverage"]["std_error"], stored["coverage"]["n_queries"]) == (None, 1)
-    (query,) = stored_rows(queries)
+    (query,) = read_stored_rows(queries)
     assert query["ild_by_categories"] == actual["ild(by=categories)"]
     assert not {"items", "features", "coverage"} & query.keys()
     assert "coverage@5 0.5556" in ended.out
@@ -77,7 +77,7 @@ def test_five_copies_of_one_book(tmp_path, books):
 def test_the_summary_is_the_same_without_a_table_of_queries(tmp_path, books):
     asked = [*options(books), "--metrics", METRICS, "--json", "-"]
     plain, beside = (
-        done(*asked, *more).json["metrics"] for more in ((), ("--per-query-output", tmp_path / "queries"))
+        run_mean_ndcg(*asked, *more).json["metrics"] for more in ((), ("--per-query-output", tmp_path / "queries"))
     )
     assert plain == beside
 

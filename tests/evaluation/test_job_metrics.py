@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.main_job import done, mean_ndcg, stored_rows, write_rows
+from support.main_job import mean_ndcg, read_stored_rows, run_mean_ndcg, write_rows
 from support.oracle import ranked
 
 from ndcg_spark.main import main
@@ -24,12 +24,14 @@ def test_worked_values_in_json_and_in_both_tables(engine, tmp_path):
     rows = write_rows(tmp_path / "rows.parquet", LIST)
     table, queries = tmp_path / "table", tmp_path / "queries"
     common = ("--input", rows, "--null-score", "unretrieved", "--metrics", NAMES, "--engine", engine["engine"])
-    ended = done(*common, "--output", table, "--per-query-output", queries, "--gate", "rr>=0.5", "--json", "-")
+    ended = run_mean_ndcg(
+        *common, "--output", table, "--per-query-output", queries, "--gate", "rr>=0.5", "--json", "-"
+    )
     actual = {(row["metric"], row["k"]): row["value"] for row in ended.json["metrics"]}
     assert actual.keys() == {*WORKED, *((name, 5) for name in ("ndcg", "dcg", "idcg"))}
     assert {key: actual[key] for key in WORKED} == pytest.approx(WORKED, abs=1e-12)
-    assert {(row["metric"], row["k"]): row["value"] for row in stored_rows(table)} == actual
-    by_cutoff = {row["k"]: row for row in stored_rows(queries)}
+    assert {(row["metric"], row["k"]): row["value"] for row in read_stored_rows(table)} == actual
+    by_cutoff = {row["k"]: row for row in read_stored_rows(queries)}
     assert (by_cutoff[5]["p_rel_2"], by_cutoff[None]["ap"]) == (0.4, actual["ap", None])
     assert by_cutoff[10]["p_rel_2"] is None
     assert {by_cutoff[k][name] for k in (10, None) for name in ("ndcg", "dcg", "idcg")} == {None}
@@ -52,7 +54,7 @@ def test_a_gate_on_another_metric_that_is_not_met(tmp_path):
 def test_metrics_beside_do_not_change_the_configuration_that_ndcg_is_merged_by(tmp_path):
     rows = write_rows(tmp_path / "rows.parquet", LIST)
     common = ("--input", rows, "--null-score", "unretrieved", "--json", "-", "--k", "5", "--engine", "local")
-    plain, more = (done(*common, *extra).json["config_hash"] for extra in ((), ("--metrics", "ndcg,p")))
+    plain, more = (run_mean_ndcg(*common, *extra).json["config_hash"] for extra in ((), ("--metrics", "ndcg,p")))
     assert plain == more
 
 

@@ -13,9 +13,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.disks import elsewhere
-from support.engines import by
-from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows, write_table
+from support.disks import to_viewfs
+from support.engines import parametrize_engine
+from support.main_job import (
+    assert_refused,
+    mean_ndcg,
+    read_files,
+    read_stored_rows,
+    run_mean_ndcg,
+    write_rows,
+    write_table,
+)
 from support.oracle import ranked
 
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
@@ -40,11 +48,11 @@ def logs(tmp_path, monkeypatch):
 
 def refused(logs: Path, *arguments: object, night: tuple[str, ...] = NIGHT) -> None:
     """Refused, with every file below the working folder as it was."""
-    before = files_below(logs.parent)
+    before = read_files(logs.parent)
     ended = mean_ndcg(*arguments, *night)
     assert_refused(ended)
     assert "--engine local cannot" not in ended.err
-    assert files_below(logs.parent) == before
+    assert read_files(logs.parent) == before
 
 
 # ------------------------------------------------------------------------------------------ over what is read
@@ -72,7 +80,7 @@ OF_SPARK = [
 BOTH = [(*pair, flag) for pair in PLAIN for flag in ("--output", "--per-query-output")]
 
 
-@by("read, written, flag", local=BOTH, spark=[(*pair, "--output") for pair in (PLAIN[3], *OF_SPARK)])
+@parametrize_engine("read, written, flag", local=BOTH, spark=[(*pair, "--output") for pair in (PLAIN[3], *OF_SPARK)])
 def test_output_over_input(engine, logs, read, written, flag):
     places = {"logs": logs, "root": logs.parent}
     night = (*ON_SPARK, "--engine", engine["engine"])
@@ -113,9 +121,9 @@ def test_json_over_input_or_in_an_output(logs, place):
 
 
 def test_a_neighbour_of_the_input_is_no_conflict(spark, logs):
-    done("--input", logs / "a.parquet", "--output", logs.parent / "logs-metrics", *NIGHT)
-    done("--input", f"{logs.parent}/lo*/*.parquet", "--output", logs.parent / "metrics", *ON_SPARK)
-    assert stored_rows(logs.parent / "metrics")
+    run_mean_ndcg("--input", logs / "a.parquet", "--output", logs.parent / "logs-metrics", *NIGHT)
+    run_mean_ndcg("--input", f"{logs.parent}/lo*/*.parquet", "--output", logs.parent / "metrics", *ON_SPARK)
+    assert read_stored_rows(logs.parent / "metrics")
 
 
 # ----------------------------------------------------------------------------------------- over what is not ours
@@ -148,7 +156,7 @@ def test_a_folder_of_something_else(logs, name):
 @pytest.fixture
 def metrics(logs):
     """A metric table that has one night."""
-    done("--input", logs, "--output", logs.parent / "met", *NIGHT)
+    run_mean_ndcg("--input", logs, "--output", logs.parent / "met", *NIGHT)
     return logs.parent / "met"
 
 
@@ -158,43 +166,43 @@ def metrics(logs):
 def test_a_place_inside_another_table(logs, metrics, place):
     """What is written there would make a table that can neither be read nor written any more."""
     (logs.parent / "to_met").symlink_to(metrics)
-    reference, before = place.format(root=logs.parent), files_below(logs.parent)
+    reference, before = place.format(root=logs.parent), read_files(logs.parent)
     ended = mean_ndcg("--input", logs, "--per-query-output", reference, *NIGHT)
     assert_refused(ended, f"{reference!r} is inside {str(metrics)!r}, which contains nights of another table")
-    assert files_below(logs.parent) == before
+    assert read_files(logs.parent) == before
 
 
 def test_a_file_inside_a_table(logs, metrics):
     refused(logs, "--input", logs, "--json", metrics / "night.json")
-    done("--input", logs, "--output", metrics, "--run-date", "2026-02-01", *NIGHT[2:])
+    run_mean_ndcg("--input", logs, "--output", metrics, "--run-date", "2026-02-01", *NIGHT[2:])
 
 
 def test_a_place_inside_another_table_that_only_spark_reaches(spark, logs, metrics):
     """As of a store: this process looks at no folder itself."""
-    before = files_below(logs.parent)
-    ended = mean_ndcg("--input", logs, "--output", elsewhere(metrics / "run_date=2026-01-09"), *ON_SPARK)
-    assert_refused(ended, "is inside", f"{elsewhere(metrics)}', which contains nights of another table")
-    assert files_below(logs.parent) == before
-    done("--input", logs, "--output", elsewhere(metrics.parent / "new" / "run_date=2026-01-09"), *ON_SPARK)
+    before = read_files(logs.parent)
+    ended = mean_ndcg("--input", logs, "--output", to_viewfs(metrics / "run_date=2026-01-09"), *ON_SPARK)
+    assert_refused(ended, "is inside", f"{to_viewfs(metrics)}', which contains nights of another table")
+    assert read_files(logs.parent) == before
+    run_mean_ndcg("--input", logs, "--output", to_viewfs(metrics.parent / "new" / "run_date=2026-01-09"), *ON_SPARK)
 
 
 def test_a_table_beside_others_is_inside_none(logs, metrics):
     """Neither are folders of other things above it that have partitions."""
     write_file(logs.parent / "run_date=2026-01-31" / "a.parquet")
-    done("--input", logs, "--output", logs.parent / "env=prod" / "met", *NIGHT)
-    done("--input", logs, "--output", logs.parent / "env=test" / "met", *NIGHT)
-    assert stored_rows(logs.parent / "env=test" / "met")
+    run_mean_ndcg("--input", logs, "--output", logs.parent / "env=prod" / "met", *NIGHT)
+    run_mean_ndcg("--input", logs, "--output", logs.parent / "env=test" / "met", *NIGHT)
+    assert read_stored_rows(logs.parent / "env=test" / "met")
 
 
 def test_another_format_in_one_folder(logs):
     more = ("--input", logs, "--output", logs.parent / "m")
-    done(*more, *NIGHT)
+    run_mean_ndcg(*more, *NIGHT)
     for kind in ("json", "orc"):
         ended = mean_ndcg(*more, "--output-format", kind, "--run-date", "2026-02-01")
         assert_refused(ended, f"outputs are written as parquet, table, delta, iceberg, not {kind!r}")
 
 
-@by("kind", local=["parquet"], spark=["table"])
+@parametrize_engine("kind", local=["parquet"], spark=["table"])
 def test_keys_of_another_type_in_one_table(request, engine, logs, kind):
     place = "typed_queries" if kind == "table" else logs.parent / "q"
     columns = {"item_id": ["a"], "score": [1.0], "relevance": [1]}
@@ -204,17 +212,17 @@ def test_keys_of_another_type_in_one_table(request, engine, logs, kind):
     if kind == "table":
         drop = "DROP TABLE IF EXISTS typed_queries"
         request.addfinalizer(lambda: request.getfixturevalue("spark").sql(drop))
-    done("--input", numbers, *more)
-    done("--input", numbers, *more)
-    before = files_below(logs.parent)
+    run_mean_ndcg("--input", numbers, *more)
+    run_mean_ndcg("--input", numbers, *more)
+    before = read_files(logs.parent)
     ended = mean_ndcg("--input", texts, *more, "--run-date", "2026-02-01")
     assert_refused(ended, "'query_id'", "bigint", "string")
-    assert files_below(logs.parent) == before
+    assert read_files(logs.parent) == before
 
 
 def test_other_columns_in_one_folder(logs):
     more = ("--input", logs, "--per-query-output", logs.parent / "q", *NIGHT)
-    done(*more)
+    run_mean_ndcg(*more)
     ended = mean_ndcg(*more, "--tie-bounds", "--ties", "expected", "--schema", "strict")
     assert_refused(ended, "ndcg_best")
 
@@ -228,16 +236,16 @@ def test_columns_that_storing_would_overwrite(logs, name, flag):
     shutil.rmtree(logs)
     write_rows(logs / "a.parquet", ROWS, **{name: lambda _: "DE"})
     named = f"{name},query_id" if flag == "--query-col" else name
-    before = files_below(logs.parent)
+    before = read_files(logs.parent)
     ended = mean_ndcg("--input", logs, flag, named, "--per-query-output", logs.parent / "q", *NIGHT)
     assert_refused(ended, f"'{name}'", "rename")
-    assert files_below(logs.parent) == before
+    assert read_files(logs.parent) == before
 
 
 def test_such_columns_may_be_segments_of_the_metric_table(logs):
     write_rows(logs / "a.parquet", ROWS, dataset=lambda _: "DE")
-    done("--input", logs, "--segment-cols", "dataset", "--output", logs.parent / "m", *NIGHT)
-    stored = stored_rows(logs.parent / "m")
+    run_mean_ndcg("--input", logs, "--segment-cols", "dataset", "--output", logs.parent / "m", *NIGHT)
+    stored = read_stored_rows(logs.parent / "m")
     assert {(row["segment_by"], row["segment"], row["dataset"]) for row in stored} == {
         ("", "", "in"),
         ("dataset", "DE", "in"),
@@ -265,12 +273,12 @@ def test_what_cannot_be_written_is_found_before_anything_is(engine, logs, flag):
     }
     places[flag] = Path(UNWRITABLE)
     flags = [part for pair in places.items() for part in pair]
-    before = files_below(logs.parent)
+    before = read_files(logs.parent)
     entries = sorted(os.listdir(logs.parent))
     night = (*ON_SPARK, "--engine", engine["engine"])
     ended = mean_ndcg("--input", bad, "--on-invalid", "reject", *flags, *night)
     assert_refused(ended, UNWRITABLE)
-    assert (sorted(os.listdir(logs.parent)), files_below(logs.parent)) == (entries, before)
+    assert (sorted(os.listdir(logs.parent)), read_files(logs.parent)) == (entries, before)
 
 
 def test_when_the_last_output_fails_none_is_written(engine, logs, monkeypatch):
@@ -282,14 +290,14 @@ def test_when_the_last_output_fails_none_is_written(engine, logs, monkeypatch):
     root = logs.parent
     flags = ("--output", root / "m", "--per-query-output", root / "q", "--json", root / "out.json", *ON_SPARK)
     flags += ("--engine", engine["engine"])
-    done("--input", logs, *flags)
-    before = files_below(root)
+    run_mean_ndcg("--input", logs, *flags)
+    before = read_files(root)
     write_rows(logs / "a.parquet", ranked([0, 1]))
     before["logs/a.parquet"] = (logs / "a.parquet").read_bytes()
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", replace)
         assert_refused(mean_ndcg("--input", logs, *flags), "out.json", "No space left")
-    assert files_below(root) == before
+    assert read_files(root) == before
 
 
 def test_when_a_table_is_being_written_no_output_is(spark, logs):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.main_job import Ended, done, mean_ndcg, stored_rows, value_of, write_rows, write_table
+from support.main_job import Ended, find_value, mean_ndcg, read_stored_rows, run_mean_ndcg, write_rows, write_table
 from support.oracle import ranked
 from support.processes import INCUBATOR, ROOT, build_package, make_bare_python, run_process
 
@@ -78,8 +78,8 @@ def from_checkout(request, bare_python, tmp_path_factory):
 def test_a_run_from_a_checkout(from_checkout):
     ended, folder = from_checkout[0]
     assert ended.code == 3, ended.err
-    assert value_of(ended.json, "ndcg", 6) == NDCG
-    assert [row["value"] for row in stored_rows(folder / "out" / "metrics") if row["metric"] == "ndcg"] == [NDCG]
+    assert find_value(ended.json, "ndcg", 6) == NDCG
+    assert [row["value"] for row in read_stored_rows(folder / "out" / "metrics") if row["metric"] == "ndcg"] == [NDCG]
     assert "gate ndcg@6>=0.97: NOT MET" in ended.out
     assert noise_in(ended.out + ended.err) == []
 
@@ -125,9 +125,9 @@ def submitted(bare_python, tmp_path_factory):
 def test_spark_submit(submitted):
     ended, folder = submitted[0]
     assert ended.code == 0, ended.err[-3000:]
-    assert value_of(ended.json, "ndcg", 6) == NDCG
-    assert [row["ndcg"] for row in stored_rows(folder / "out" / "queries")] == [NDCG]
-    assert len(stored_rows(folder / "out" / "metrics")) == 3
+    assert find_value(ended.json, "ndcg", 6) == NDCG
+    assert [row["ndcg"] for row in read_stored_rows(folder / "out" / "queries")] == [NDCG]
+    assert len(read_stored_rows(folder / "out" / "metrics")) == 3
     assert "Traceback" not in ended.err
 
 
@@ -185,7 +185,7 @@ def test_explain_runs_no_spark_job_and_writes_nothing(spark, tmp_path):
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
     try:
-        ended = done(
+        ended = run_mean_ndcg(
             *("--input", "unexplained", "--explain", "--k", "3,10", "--dataset", "shop", "--run-date", "2026-01-31"),
             *("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries"),
             *("--json", tmp_path / "out.json", "--on-invalid", "reject", "--rejects", tmp_path / "rejects"),
@@ -210,6 +210,6 @@ def test_the_job_tracker_sees_the_jobs_of_a_run(spark, tmp_path):
     """What the test of --explain relies on."""
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
-    ended = done("--input", write_rows(tmp_path / "rows.csv", ROWS), "--convention", "linear", "--json", "-")
+    ended = run_mean_ndcg("--input", write_rows(tmp_path / "rows.csv", ROWS), "--convention", "linear", "--json", "-")
     assert set(tracker.getJobIdsForGroup()) - before  # the tracker forgets the first ones after a thousand
     assert json.loads(ended.out.splitlines()[-1])["rows"]["read"] == len(ROWS)

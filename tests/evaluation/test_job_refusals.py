@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support.engines import by
-from support.main_job import assert_refused, files_below, mean_ndcg, write_rows, write_run, write_table
+from support.engines import parametrize_engine
+from support.main_job import assert_refused, mean_ndcg, read_files, write_rows, write_run, write_table
 from support.oracle import ranked
 
 ROWS = ranked([3, 0, 1])
@@ -25,7 +25,7 @@ def good(folder):
 @pytest.fixture
 def outputs(tmp_path):
     """Flags that ask for every output; nothing may come of them."""
-    assert not files_below(tmp_path)
+    assert not read_files(tmp_path)
     yield (
         *("--output", tmp_path / "metrics", "--per-query-output", tmp_path / "queries"),
         *("--json", tmp_path / "out.json"),
@@ -112,7 +112,7 @@ OF_SPARK = [
 ]
 
 
-@by("options, named", local=COLUMNS, spark=[COLUMNS[1], *OF_SPARK])
+@parametrize_engine("options, named", local=COLUMNS, spark=[COLUMNS[1], *OF_SPARK])
 def test_column(engine, good, outputs, options, named):
     assert_refused(mean_ndcg("--input", good, "--engine", engine["engine"], *outputs, *options), *named)
 
@@ -125,7 +125,7 @@ ABSENT = [
 OF_CATALOG = (("--dataset", "web", "--input", "SELECT * FROM no_such_table"), ("no_such_table",))
 
 
-@by("options, named", local=ABSENT, spark=[OF_CATALOG])
+@parametrize_engine("options, named", local=ABSENT, spark=[OF_CATALOG])
 def test_table(engine, good, outputs, options, named):
     """Every table that Spark does not find: test_inputs.py."""
     filled = [option.format(good=good) for option in options]
@@ -166,12 +166,12 @@ TABLES = [
 ]
 
 
-@by("options, named", local=PLACES, spark=TABLES)
+@parametrize_engine("options, named", local=PLACES, spark=TABLES)
 def test_output(engine, good, folder, tmp_path, options, named):
     """The last two places would lose one of the outputs, and make the input unreadable for the next night."""
     source = folder / "input"
     write_rows(source / "rows.parquet", ROWS)
-    before = files_below(folder)
+    before = read_files(folder)
     places = {"good": good, "out": tmp_path, "input": source}
     filled = [option.format(**places) for option in options]
     try:
@@ -179,7 +179,7 @@ def test_output(engine, good, folder, tmp_path, options, named):
         assert_refused(ended, *[name.format(**places) for name in named])
         assert "--engine local cannot" not in ended.err
         assert list(tmp_path.iterdir()) == []
-        assert files_below(folder) == before
+        assert read_files(folder) == before
     finally:
         shutil.rmtree(source)
 

@@ -7,7 +7,15 @@ import math
 from collections import Counter
 
 import pytest
-from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, value_of, write_table
+from support.main_job import (
+    assert_refused,
+    find_value,
+    mean_ndcg,
+    read_files,
+    read_stored_rows,
+    run_mean_ndcg,
+    write_table,
+)
 from support.oracle import Choices, Row, evaluate, mean
 
 NAN, INF = math.nan, math.inf
@@ -61,7 +69,7 @@ def long_run(folder):
     mixed = [row for n, (bad, _) in enumerate(BAD) for row in (bad, *good[2 * n : 2 * n + 2])]
     assert len(mixed) == len(good) + len(BAD)
     source = write(folder / "mixed.parquet", mixed)
-    return done(
+    return run_mean_ndcg(
         *("--input", source, "--on-invalid", "reject", "--rejects", folder / "rejects", *NIGHT, *HERE),
         *("--max-reject-fraction", len(BAD) / len(mixed), "--per-query-output", folder / "queries", "--json", "-"),
         *("--output", folder / "metrics"),
@@ -85,12 +93,12 @@ def test_rejected_rows_and_lost_queries_stand_in_every_account(long_run, folder)
     text = ", ".join(f"{reason} {n}" for reason, n in sorted(reasons.items()))
     assert f"9 rejected: {text}; 1 query lost all its rows" in long_run.out.splitlines()
     assert long_run.json["queries"] == {"in_mean": 3, "no_relevant": 0, "missing": 0, "unjudged": 1, "lost": 1}
-    for rows in (long_run.json["metrics"], stored_rows(folder / "metrics")):
+    for rows in (long_run.json["metrics"], read_stored_rows(folder / "metrics")):
         assert {(row["n_rejected"], row["n_lost_queries"]) for row in rows} == {(9, 1)}
 
 
 def test_the_rejects_table_holds_each_bad_row_and_its_reason(long_run, folder):
-    rejects = stored_rows(folder / "rejects")
+    rejects = read_stored_rows(folder / "rejects")
     assert {(row["run_date"], row["dataset"], row["source"]) for row in rejects} == {("2026-01-31", "shop", "input")}
 
     def comparable(query, item, score, relevance, reason):
@@ -111,23 +119,23 @@ def test_means_are_those_of_the_good_rows(long_run):
     for metric in ("ndcg", "dcg", "idcg"):
         for k in (2, 5):
             wanted = mean(results, k, metric)
-            assert value_of(long_run.json, metric, k) == pytest.approx(wanted, abs=1e-12), (metric, k)
+            assert find_value(long_run.json, metric, k) == pytest.approx(wanted, abs=1e-12), (metric, k)
     assert {row["n_queries"] for row in long_run.json["metrics"]} == {3}
 
 
 def test_a_query_of_bad_rows_only_is_none(long_run, folder):
-    assert {row["query_id"] for row in stored_rows(folder / "queries")} == {"q1", "q2", "q3"}
+    assert {row["query_id"] for row in read_stored_rows(folder / "queries")} == {"q1", "q2", "q3"}
 
 
 def test_metrics_equal_those_of_the_clean_input_to_the_bit(long_run, folder):
     clean = write(folder / "clean.parquet", good_values(GOOD + UNJUDGED))
-    ended = done("--input", clean, *NIGHT, *HERE, "--json", "-")
+    ended = run_mean_ndcg("--input", clean, *NIGHT, *HERE, "--json", "-")
     counts = {"n_rejected": 0, "n_lost_queries": 0}
     assert ended.json["metrics"] == [row | counts for row in long_run.json["metrics"]]
 
 
 def test_too_many_bad_rows(long_run, folder, tmp_path):
-    before = files_below(folder)
+    before = read_files(folder)
     ended = mean_ndcg(
         *("--input", folder / "mixed.parquet", "--on-invalid", "reject", "--max-reject-fraction", 0.4),
         *("--rejects", folder / "rejects", *NIGHT, *HERE),
@@ -135,7 +143,7 @@ def test_too_many_bad_rows(long_run, folder, tmp_path):
     )
     assert_refused(ended, "9 bad rows of 19", "nan_score 2", "--max-reject-fraction 0.4")
     assert list(tmp_path.iterdir()) == []
-    assert files_below(folder) == before
+    assert read_files(folder) == before
 
 
 def test_run_and_judgments(engine, folder):
@@ -154,21 +162,21 @@ def test_run_and_judgments(engine, folder):
     qrels = write(
         folder / "qrels.parquet", judged + [row for row, _ in bad_judgments], ("query_id", "item_id", NAMES[3])
     )
-    ended = done(
+    ended = run_mean_ndcg(
         *("--input", run, "--judgments", qrels, "--on-invalid", "reject", "--rejects", folder / "two", *NIGHT),
         *("--json", "-", "--engine", engine["engine"]),
     )
     outcome = ended.json
     results = evaluate(GOOD, LINEAR, (2, 5))
     for k in (2, 5):
-        assert value_of(outcome, "ndcg", k) == pytest.approx(mean(results, k), abs=1e-12)
+        assert find_value(outcome, "ndcg", k) == pytest.approx(mean(results, k), abs=1e-12)
     rows = outcome["rows"]
     assert (rows["read"], rows["evaluated"], rows["rejected"], rows["left_out"]) == (11, 8, 3, 0)
     assert outcome["judgment_rows"]["read"] == len(judged) + 3
     assert outcome["judgment_rows"]["rejected"] == {reason: 1 for _, reason in bad_judgments}
     assert "3 rejected: nan_score 1, null_item 1, null_query 1" in ended.out.splitlines()
     assert "judgments: 3 rejected: infinite_relevance 1, null_item 1, null_query 1" in ended.out.splitlines()
-    stored = sorted((row["source"], row["reason"]) for row in stored_rows(folder / "two"))
+    stored = sorted((row["source"], row["reason"]) for row in read_stored_rows(folder / "two"))
     wanted = [("input", reason) for _, reason in bad_runs] + [("judgments", reason) for _, reason in bad_judgments]
     assert stored == sorted(wanted)
 
@@ -180,13 +188,13 @@ def test_logged_ranks(folder):
         "rank": [1, 0, 2, -4, None],
         "relevance": [2.0, 3.0, 1.0, 3.0, 3.0],
     }
-    ended = done(
+    ended = run_mean_ndcg(
         *("--input", write_table(folder / "ranks.parquet", columns), "--on-invalid", "reject", *NIGHT, *HERE),
         *("--json", "-"),
     )
     assert ended.json["rows"]["rejected_by_reason"] == {"rank_below_1": 2, "null_rank": 1}
-    assert value_of(ended.json, "ndcg", 5) == 1.0
-    assert value_of(ended.json, "dcg", 5) == pytest.approx(2 + 1 / math.log2(3), abs=1e-12)
+    assert find_value(ended.json, "ndcg", 5) == 1.0
+    assert find_value(ended.json, "dcg", 5) == pytest.approx(2 + 1 / math.log2(3), abs=1e-12)
 
 
 def test_nothing_but_bad_rows(folder, tmp_path):
@@ -198,20 +206,20 @@ def test_nothing_but_bad_rows(folder, tmp_path):
 
 def test_a_night_of_rejects_replaces_itself_only(long_run, folder):
     """The second day has no bad row: no reject of it is there, those of the first day stay."""
-    before = files_below(folder / "rejects")
+    before = read_files(folder / "rejects")
     clean = write(folder / "clean.parquet", good_values(GOOD))
     again = [*NIGHT, *HERE, "--run-date", "2026-02-01"]
-    done("--input", clean, "--on-invalid", "reject", "--rejects", folder / "rejects", *again)
-    after = files_below(folder / "rejects")
+    run_mean_ndcg("--input", clean, "--on-invalid", "reject", "--rejects", folder / "rejects", *again)
+    after = read_files(folder / "rejects")
     assert before.items() <= after.items()
-    assert [row for row in stored_rows(folder / "rejects") if row["run_date"] == "2026-02-01"] == []
+    assert [row for row in read_stored_rows(folder / "rejects") if row["run_date"] == "2026-02-01"] == []
 
 
 def test_rejects_of_a_repaired_night_are_gone(folder):
     """A night is run with a bad row, the source is repaired, the night is run again: no reject may be left."""
     night = ("--on-invalid", "reject", "--rejects", folder / "repaired", *NIGHT, *HERE)
     bad = [*good_values(GOOD), ("q1", "x", NAN, 3.0)]
-    done("--input", write(folder / "first.parquet", bad), *night)
-    assert len(stored_rows(folder / "repaired")) == 1
-    done("--input", write(folder / "second.parquet", good_values(GOOD)), *night)
-    assert stored_rows(folder / "repaired") == []
+    run_mean_ndcg("--input", write(folder / "first.parquet", bad), *night)
+    assert len(read_stored_rows(folder / "repaired")) == 1
+    run_mean_ndcg("--input", write(folder / "second.parquet", good_values(GOOD)), *night)
+    assert read_stored_rows(folder / "repaired") == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.engines import by, refused, rows_of, table, with_columns
-from support.expectations import refusal
+from support.engines import collect_rows, parametrize_engine, run_refused, table, with_columns
+from support.expectations import collect_refusal
 from support.spark_rankings import session_settings
 
 from ndcg_spark import Convention, evaluate
@@ -55,7 +55,7 @@ def tables(text: str, kind: str, form: str) -> tuple[pa.Table, ...]:
     return (data.drop_columns(["relevance"]), data.select(names)) if "judged" in form else (data,)
 
 
-@by(
+@parametrize_engine(
     "kind, form",
     local=[(kind, form) for kind in CELLS for form in FORMS if form != "first"],
     spark=[("decimal(20,2)", "first"), ("timestamp", "judged in order"), ("date", "arrays")],
@@ -65,7 +65,7 @@ def test_types_change_no_number(engine, kind, form):
     """Each form gives the values of the same table of text, whose order is that of the type."""
 
     def values(actual) -> list[tuple]:
-        rows = sorted(rows_of(actual.summary, "ndcg"), key=lambda row: row["segment"])
+        rows = sorted(collect_rows(actual.summary, "ndcg"), key=lambda row: row["segment"])
         assert {row["segment_by"] for row in rows} == {"", "day"}
         return [(row["n_queries"], row["value"]) for row in rows]
 
@@ -109,7 +109,7 @@ def test_segments_of_dates_beyond_the_year_9999_in_files(given, engine):
         [("p", "x", 1.0, 1), ("q", "x", 1.0, 1)], "query_id string, item_id string, score double, relevance int"
     )
     actual = evaluate(given(with_columns(rows, day=days), path=True), segments=["day"], **engine).summary
-    segments = {row["segment"]: row["n_queries"] for row in rows_of(actual, "ndcg") if row["segment_by"]}
+    segments = {row["segment"]: row["n_queries"] for row in collect_rows(actual, "ndcg") if row["segment_by"]}
     assert segments == {"1970-01-01": 1, "+10000-01-01": 1}
 
 
@@ -137,7 +137,7 @@ def test_a_query_that_python_has_no_value_for_is_refused_in_a_line(spark, score,
         f"{part} AS part",
     )
     evaluation = evaluate(table, segments=["part"], convention=Convention(no_relevant="error"), strategy=strategy)
-    assert refusal(evaluation.summary) == what.format(text)
+    assert collect_refusal(evaluation.summary) == what.format(text)
 
 
 NAN = float("nan")
@@ -188,18 +188,18 @@ def test_the_two_zeros_are_one_key_and_all_nan_are_one_segment(given, engine, fo
     if form == "arrays":
         lists = [(0.0, [0.0, 1.0, 0.0], NAN), (1.0, [1.0, 0.0], 0.0), (2.0, [1.0], -0.0), (3.0, [1.0], NAN)]
         tables = (given(table(lists, f"query_id {kind}, relevance array<double>, day {kind}")),)
-    actual = rows_of(evaluate(*tables, k=1, segments=["day"], **engine).summary, "ndcg")
+    actual = collect_rows(evaluate(*tables, k=1, segments=["day"], **engine).summary, "ndcg")
     means = {row["segment"]: (row["value"], row["n_queries"]) for row in actual}
     assert means == {"": (0.75, 4), "0.0": (1.0, 2), "nan": (0.5, 2)}
 
 
-@by("judged", local=[False, True], spark=[True], window=[False])
+@parametrize_engine("judged", local=[False, True], spark=[True], window=[False])
 def test_an_item_that_is_nan_is_a_bad_row_and_the_two_zeros_are_one_item(given, engine, judged):
     def said(*items):
         rows = [("q", item, 1.0 - at, 1.0) for at, item in enumerate(items)]
         data = table(rows, "query_id string, item_id double, score double, relevance double")
         tables = (data.slice(0, 1).drop_columns(["relevance"]), data.drop_columns(["score"])) if judged else (data,)
-        return refused(evaluate(*map(given, tables), k=3, convention=Convention(ties="item_asc"), **engine))
+        return run_refused(evaluate(*map(given, tables), k=3, convention=Convention(ties="item_asc"), **engine))
 
     assert "null_item" in said(1.0, NAN)
     assert said(1.0, 0.0, -0.0).startswith("an item appears twice in the ")
@@ -210,7 +210,7 @@ def test_items_of_arrays_that_are_the_two_zeros_come_twice(engine):
     def said(*items: float) -> str:
         lists = table([("q", [(item, 1.0) for item in items])],
                       "query_id string, relevance array<struct<item: double, relevance: double>>")  # fmt: skip
-        return refused(evaluate(lists, **engine))
+        return run_refused(evaluate(lists, **engine))
 
     assert said(0.0, -0.0).startswith("an item appears twice in the list ")
     assert said(NAN, NAN) == ""

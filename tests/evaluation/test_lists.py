@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.engines import by, refusal, rows_of, table, with_columns
-from support.main_job import assert_refused, command, done, stored_rows
+from support.engines import catch_refusal, collect_rows, parametrize_engine, table, with_columns
+from support.main_job import assert_refused, read_stored_rows, run_command, run_mean_ndcg
 from support.spark_rankings import session_settings
 
 from ndcg_spark import PRESETS, compare, evaluate, explain_difference, report
@@ -77,16 +77,18 @@ def in_order(rows: list[dict]) -> pa.Table:
 
 def means(evaluation) -> set[tuple]:
     names = ("run", "segment", "metric", "k", "n_queries", "value", "std_error")
-    return {tuple(row[name] for name in names) for row in rows_of(evaluation.summary)}
+    return {tuple(row[name] for name in names) for row in collect_rows(evaluation.summary)}
 
 
 def of_queries(evaluation) -> set[tuple]:
     left_out = {"n_rows", "n_left_out"}  # a row of lists is one row
-    return {tuple(str(row[name]) for name in sorted(row.keys() - left_out)) for row in rows_of(evaluation.per_query)}
+    return {
+        tuple(str(row[name]) for name in sorted(row.keys() - left_out)) for row in collect_rows(evaluation.per_query)
+    }
 
 
 def values(evaluation, metric: str | None = None) -> list[float]:
-    return [row["value"] for row in rows_of(evaluation.summary, metric)]
+    return [row["value"] for row in collect_rows(evaluation.summary, metric)]
 
 
 def test_means_by_hand(engine):
@@ -99,7 +101,7 @@ def test_means_by_hand(engine):
         ("", "", "r"): 0.75, ("country", "DE", "r"): 0.5, ("country", "FR", "r"): 1.0,
         ("", "", "p"): 1 / 3, ("country", "DE", "p"): 1 / 3, ("country", "FR", "p"): 1 / 3,
     }  # fmt: skip
-    rows = [row for row in rows_of(evaluation.summary) if row["metric"] in ("ndcg", "r", "p")]
+    rows = [row for row in collect_rows(evaluation.summary) if row["metric"] in ("ndcg", "r", "p")]
     assert {(row["segment_by"], row["segment"].rpartition("=")[2], row["metric"]): row["value"] for row in rows} == (
         pytest.approx(expected, abs=1e-15)
     )
@@ -124,7 +126,7 @@ def test_an_unsorted_ideal_list_is_in_the_order_of_relevant_items():
         ("2", [1, 2, 3, 4, 5], []),
     ]
     data = table(rows, "query_id string, ranked array<int>, relevant array<struct<item_id: int, relevance: int>>")
-    actual = rows_of(evaluate(data, **BOTH, k=[3, 5, 10], convention="mllib").summary, "ndcg")
+    actual = collect_rows(evaluate(data, **BOTH, k=[3, 5, 10], convention="mllib").summary, "ndcg")
     expected = {3: 0.511960, 5: 0.487807, 10: 0.518701}
     assert {row["k"]: row["value"] for row in actual} == pytest.approx(expected, abs=1e-6)
 
@@ -185,10 +187,10 @@ def test_rows_without_a_key_are_queries():
     assert {mean for mean in means(both) if mean[0] == "ranked"} == {
         ("ranked", *mean[1:]) for mean in means(evaluation)
     }
-    assert refusal(KINDS, evaluate, nameless, **options, sample=0.5).startswith(
+    assert catch_refusal(KINDS, evaluate, nameless, **options, sample=0.5).startswith(
         "sample needs a query column: name it"
     )
-    assert "'q'" in refusal(MissingColumnError, evaluate, keyed, query="q", **options)  # as it was named
+    assert "'q'" in catch_refusal(MissingColumnError, evaluate, keyed, query="q", **options)  # as it was named
 
 
 def test_what_needs_no_key_and_what_does_on_spark(spark):
@@ -200,15 +202,15 @@ def test_what_needs_no_key_and_what_does_on_spark(spark):
     assert by_steps.count() == actual.per_query.count()
     assert "NDCG@3" in report(actual, metric="ndcg@3").html
     assert actual.per_query_table.count() > 0
-    said = refusal(KINDS, compare, {"a": actual, "b": actual}, baseline="a", metrics="ndcg", k=3)
+    said = catch_refusal(KINDS, compare, {"a": actual, "b": actual}, baseline="a", metrics="ndcg", k=3)
     assert "the lists have no query column" in said
-    said = refusal(KINDS, evaluate, table, **options | {"metrics": "coverage@3", "items": table})
+    said = catch_refusal(KINDS, evaluate, table, **options | {"metrics": "coverage@3", "items": table})
     assert said.startswith("metric 'coverage@3' needs a query column: name it")
 
 
 def test_a_long_table_without_its_query_column_is_none_of_lists():
     run, judgments = long_tables(lists(4, 3))
-    assert "'query_id'" in refusal(MissingColumnError, evaluate, run.drop_columns(["query_id"]), judgments)
+    assert "'query_id'" in catch_refusal(MissingColumnError, evaluate, run.drop_columns(["query_id"]), judgments)
 
 
 def test_rows_with_nothing_in_both_lists_are_queries():
@@ -249,7 +251,7 @@ def test_judgments_beside_lists():
     named_so = with_columns(in_order(rows).drop_columns(["relevant"]), rank="r", score=2.0)
     evaluation = evaluate(named_so, judgments, ranked="ranked", segments="rank", weight="score",
                      metrics="ndcg@3", convention="default;missing_query=drop")  # fmt: skip
-    (of_segment,) = (row for row in rows_of(evaluation.summary, "ndcg") if row["segment"] == "r")
+    (of_segment,) = (row for row in collect_rows(evaluation.summary, "ndcg") if row["segment"] == "r")
     assert of_segment["weight_sum"] == 2.0 * of_segment["n_queries"] > 0
 
 
@@ -261,15 +263,15 @@ def test_a_ranker_whose_lists_are_all_empty_is_told(engine):
     data = table(rows, "query_id string, x array<string>, y array<string>, own array<string>")
     beside, within = {"judgments": judgments}, {"relevant": "own"}
     for given in (beside,) if "strategy" in engine else (beside, within):  # windows do not rank lists
-        rows = rows_of(evaluate(data, ranked=["x", "y"], k=2, **given, **engine).summary, "ndcg")
+        rows = collect_rows(evaluate(data, ranked=["x", "y"], k=2, **given, **engine).summary, "ndcg")
         assert {row["run"]: (row["value"], row["n_queries"]) for row in rows} == {"x": (0.5, 2), "y": (0.0, 2)}
     rows = [("1", "p", ["a", "c"]), ("1", "q", ["c"]), ("2", "p", []), ("2", "q", [])]
     rows += [(None, "q", []), ("3", None, [])]
     data = table(rows, "ranker string, query_id string, x array<string>")
     named = evaluate(data, judgments, ranked="x", run="ranker", k=2, **engine)
-    rows = rows_of(named.summary, "ndcg")
+    rows = collect_rows(named.summary, "ndcg")
     assert {row["run"]: (row["value"], row["n_missing"]) for row in rows} == {"1": (0.5, 0), "2": (0.0, 2)}
-    of_run = {(row["run"], row["query_id"]): row["ndcg"] for row in rows_of(named.per_query)}
+    of_run = {(row["run"], row["query_id"]): row["ndcg"] for row in collect_rows(named.per_query)}
     assert of_run == {("1", "p"): 1.0, ("1", "q"): 0.0, ("2", "p"): 0.0, ("2", "q"): 0.0}
 
 
@@ -279,7 +281,7 @@ def test_a_difference_is_explained_of_lists(spark):
     run, judgments = long_tables(rows)
     alone, truth = graded(rows).drop_columns(["relevant"]), graded(rows).select(["query_id", "relevant"])
     actual = [
-        rows_of(explain_difference(given, "default", "default;duplicates=first", k=3, **options).steps)
+        collect_rows(explain_difference(given, "default", "default;duplicates=first", k=3, **options).steps)
         for given, options in (
             (run, {"judgments": judgments, "order": "place"}),
             (graded(rows), BOTH),
@@ -300,7 +302,7 @@ def test_structs_with_ranks_are_in_their_order_wherever_they_stand():
                     {"ranked": "ints", "relevant": "long"}):  # fmt: skip
         assert values(evaluate(data, metrics="rr", **{"ranked": "ranked", **options})) == [0.5]
     bad = table([([(0, "b"), (0, "a")], ["b"])], f"ranked {entries}, relevant array<string>")
-    assert "rank_below_1 1" in refusal(InputRefusedError, evaluate(bad, **BOTH).to_pandas)
+    assert "rank_below_1 1" in catch_refusal(InputRefusedError, evaluate(bad, **BOTH).to_pandas)
 
 
 @pytest.mark.parametrize("kind", ["bigint", "int", "double", "date"])
@@ -327,7 +329,7 @@ FIELDS = [("item: string, Score: double", (0.1, 0.9)), ("Item: string, RATING: d
           ("ID: string, Rank: int", (2, 1)), ("Item_Id: string, sCORE: int", (1, 2))]  # fmt: skip
 
 
-@by("fields, first", local=FIELDS, spark=FIELDS[2:3])
+@parametrize_engine("fields, first", local=FIELDS, spark=FIELDS[2:3])
 def test_fields_of_structs_are_found_whatever_their_case(engine, fields, first):
     """b is first by its score or rank; in the order of the list it is second. Its grade is 2, its gain 3."""
     score, grade = fields.partition(", ")[2], fields.partition(":")[0]
@@ -335,13 +337,13 @@ def test_fields_of_structs_are_found_whatever_their_case(engine, fields, first):
     data = table([("q", list(zip("ab", first, strict=True)), [("b", 2)])], schema)
     lists = {"ranked": "p", "relevant": "l", **engine}
     for tables in ((data,), (data.drop_columns(["l"]), data.select(["query_id", "l"]))):
-        rows = rows_of(evaluate(*tables, k=1, **lists).summary)
+        rows = collect_rows(evaluate(*tables, k=1, **lists).summary)
         assert {row["metric"]: row["value"] for row in rows} == {"ndcg": 1.0, "dcg": 3.0, "idcg": 3.0}
     named_so = evaluate(data, relevance="grade", item=grade.lower(), metrics="dcg@1", **lists)
-    assert rows_of(named_so.summary)[0]["value"] == 3.0
+    assert collect_rows(named_so.summary)[0]["value"] == 3.0
     if "Rank" not in score:
         by = evaluate(data, score=score.partition(":")[0].upper(), metrics="dcg@1", **lists)
-        assert rows_of(by.summary)[0]["value"] == 3.0
+        assert collect_rows(by.summary)[0]["value"] == 3.0
 
 
 def test_fields_that_differ_in_case_alone(spark):
@@ -351,7 +353,7 @@ def test_fields_that_differ_in_case_alone(spark):
     with session_settings(spark, spark__sql__caseSensitive="true"):
         table = table.withColumn("p", F.expr(f'from_json(\'[{{"i": "a", "Score": 1, "score": 2}}]\', \'{schema}\')'))
         assert evaluate(table, ranked="p", relevant="l", metrics="p@1").summary.first()["value"] == 0.0
-    said = refusal(InputRefusedError, evaluate, table, ranked="p", relevant="l")
+    said = catch_refusal(InputRefusedError, evaluate, table, ranked="p", relevant="l")
     assert said == "column 'p' has structs with fields Score and score, which Spark treats as one name; rename one."
 
 
@@ -360,7 +362,7 @@ def test_arrays_of_structs_with_fields_in_another_case(engine):
     schema = "query_id string, relevance array<struct<Item: string, Relevance: int>>"
     assert values(evaluate(table([("q", [("a", 0), ("b", 1)])], schema), metrics="rr", **engine)) == [0.5]
     twice = evaluate(table([("q", [("a", 0), ("a", 1)])], schema), **engine)
-    assert "an item appears twice in the list" in refusal(InputRefusedError, twice.to_pandas)
+    assert "an item appears twice in the list" in catch_refusal(InputRefusedError, twice.to_pandas)
 
 
 RENAMED = [("item_id", {}), ("country", {"segments": "country"}), ("w", {"weight": "w"}),
@@ -368,7 +370,7 @@ RENAMED = [("item_id", {}), ("country", {"segments": "country"}), ("w", {"weight
            ("relevance", {})]  # fmt: skip
 
 
-@by("renamed, options", local=RENAMED, spark=RENAMED[1:2])
+@parametrize_engine("renamed, options", local=RENAMED, spark=RENAMED[1:2])
 def test_columns_in_another_case_are_refused_by_name(engine, renamed, options):
     """Also those that a table may lack, which would be as if they were not there."""
     data = table(
@@ -381,13 +383,13 @@ def test_columns_in_another_case_are_refused_by_name(engine, renamed, options):
     def in_capitals(given: pa.Table) -> pa.Table:
         return given.rename_columns({renamed: renamed.upper()})
 
-    said = refusal(KINDS, evaluate, in_capitals(data), **options)
+    said = catch_refusal(KINDS, evaluate, in_capitals(data), **options)
     assert repr(renamed) in said
     assert repr(renamed.upper()) in said
     if renamed in ("country", "w"):  # each of two tables may have it
         run, judged = data.drop_columns(["relevance"]), data.select(["query_id", "item_id", "relevance", renamed])
         for tables in ((in_capitals(run), judged), (run, in_capitals(judged))):
-            said = refusal(InputRefusedError, evaluate, *tables, **options)
+            said = catch_refusal(InputRefusedError, evaluate, *tables, **options)
             assert f"column {renamed!r} is named {renamed.upper()!r}" in said
 
 
@@ -395,7 +397,7 @@ def test_a_rank_and_a_query_of_lists_in_another_case():
     data = table([("q", "a", 2, 1)], "query_id string, item_id string, RANK int, relevance int")
     assert values(evaluate(data, metrics="rr")) == [0.5]
     named = table([("q", ["a"], ["a"])], "QUERY_ID string, p array<string>, l array<string>")  # not without a query
-    assert "'QUERY_ID'" in refusal(MissingColumnError, evaluate, named, ranked="p", relevant="l")
+    assert "'QUERY_ID'" in catch_refusal(MissingColumnError, evaluate, named, ranked="p", relevant="l")
 
 
 # --- In two tables
@@ -407,7 +409,7 @@ TRUTHS = {
 }
 
 
-@by("form", local=TRUTHS, spark=["structs"], window=["map"])
+@parametrize_engine("form", local=TRUTHS, spark=["structs"], window=["map"])
 def test_lists_in_two_tables_by_hand(engine, form):
     """p finds b on rank 2, with grade 2; q is not recommended; r is not in the truth, s has an empty list there.
 
@@ -419,17 +421,17 @@ def test_lists_in_two_tables_by_hand(engine, form):
     truth = table([(user, made(group)) for user, group in grades], f"user string, items {kind}")
     options = {"query": "user", "ranked": "recommendations", "relevant": "items", "k": 2, **engine}
     evaluation = evaluate(recommended, truth, **options)
-    of_users = {row["user"]: (row["status"], row["ndcg"]) for row in rows_of(evaluation.per_query)}
+    of_users = {row["user"]: (row["status"], row["ndcg"]) for row in collect_rows(evaluation.per_query)}
     gain = 1 if form == "ids" else 3
     expected = gain / math.log2(3) / (gain + 1 / math.log2(3))
     assert of_users == {"p": ("evaluated", pytest.approx(expected)), "q": ("missing", 0.0), "r": ("unjudged", None),
                         "s": ("unjudged", None)}  # fmt: skip
-    (row,) = rows_of(evaluation.summary, "ndcg")
+    (row,) = collect_rows(evaluation.summary, "ndcg")
     assert (row["value"], row["n_queries"], row["n_missing"], row["n_unjudged"]) == (
         pytest.approx(expected / 2), 2, 1, 2,
     )  # fmt: skip
     other = evaluate(recommended, truth, convention="default;missing_query=drop;unjudged_query=zero", **options)
-    (row,) = rows_of(other.summary, "ndcg")
+    (row,) = collect_rows(other.summary, "ndcg")
     assert (row["value"], row["n_queries"]) == (pytest.approx(expected / 3), 3)
 
 
@@ -456,7 +458,7 @@ def test_lists_in_two_tables_are_compared(spark):
     assert {row["run"] for row in compare(of_runs, baseline="ranked").summary.collect()} == {"other"}
 
 
-@by("convention", local=["default"], spark=["default;duplicates=best"])
+@parametrize_engine("convention", local=["default"], spark=["default;duplicates=best"])
 def test_a_query_in_two_rows_of_the_truth_is_refused(engine, convention):
     """Whatever is in its lists; unless nothing is checked, which makes one list of them."""
     recommended = table([("q", ["a", "b"])], "query_id string, p array<string>")
@@ -467,7 +469,7 @@ def test_a_query_in_two_rows_of_the_truth_is_refused(engine, convention):
     def refused() -> None:
         evaluate(recommended, known, **options).to_pandas()
 
-    said = refusal(InputRefusedError, refused)
+    said = catch_refusal(InputRefusedError, refused)
     assert said.startswith("query query_id=q comes in 2 rows; a table of relevant items must have one row per query.")
     if "duplicates=best" not in convention:
         assert values(evaluate(recommended, known, **options, check_duplicates="none")) == [1.0]
@@ -489,7 +491,7 @@ def test_a_query_in_two_rows_of_the_truth_is_refused(engine, convention):
 def test_what_two_tables_of_lists_lack(change, said):
     recommended = table([("q", ["a"])], "query_id string, p array<string>")
     truth = table([("q", ["a"], [1], "a")], "query_id string, l array<string>, numbers array<bigint>, text string")
-    assert said in refusal(KINDS, evaluate, recommended, truth, **{"ranked": "p", "relevant": "l"} | change)
+    assert said in catch_refusal(KINDS, evaluate, recommended, truth, **{"ranked": "p", "relevant": "l"} | change)
 
 
 TEXTS, VOID = ("array<string>", ["a", "b"]), ("array<void>", [])
@@ -504,13 +506,13 @@ EMPTY = {
 APART = [(case, apart) for case in EMPTY.values() for apart in (False, True)]
 
 
-@by("case, apart", local=APART, spark=[APART[4]])
+@parametrize_engine("case, apart", local=APART, spark=[APART[4]])
 def test_lists_that_are_all_empty_have_any_type(engine, case, apart):
     """In one table, or in two."""
     ranked, relevant, expected = case
     data = table([("q", ranked[1], relevant[1])], f"query_id string, p {ranked[0]}, l {relevant[0]}")
     tables = (data.drop_columns(["l"]), data.drop_columns(["p"])) if apart else (data,)
-    rows = rows_of(evaluate(*tables, ranked="p", relevant="l", k=2, **engine).per_query)
+    rows = collect_rows(evaluate(*tables, ranked="p", relevant="l", k=2, **engine).per_query)
     assert [(row["status"], row["ndcg"]) for row in rows] == [expected]
 
 
@@ -530,20 +532,20 @@ def test_empty_lists_beside_a_table_of_judgments_and_arrays_without_relevances(e
         ((both,), {"ranked": "p", "relevant": "l"}, "unjudged"),
         ((both,), {}, "unjudged"),
     ):
-        assert rows_of(evaluate(*tables, **options, **engine).per_query)[0]["status"] == status
+        assert collect_rows(evaluate(*tables, **options, **engine).per_query)[0]["status"] == status
 
 
 BAD = [("null_item", ["a", None], ["a"]), ("null_item", ["a"], ["a", None]), ("null_list", None, ["a"]),
        ("null_list", ["a"], None)]  # fmt: skip
 
 
-@by("reason, ranked, relevant", local=BAD, spark=BAD[1:2])
+@parametrize_engine("reason, ranked, relevant", local=BAD, spark=BAD[1:2])
 def test_bad_rows_of_lists(engine, reason, ranked, relevant):
     data = table([("p", "DE", ["a"], ["a"]), ("q", "DE", ranked, relevant)], IDS)
     options = {**BOTH, "metrics": "rr@3", **engine}
-    assert f"{reason} 1 (e.g. query_id=q)" in refusal(InputRefusedError, evaluate(data, **options).to_pandas)
+    assert f"{reason} 1 (e.g. query_id=q)" in catch_refusal(InputRefusedError, evaluate(data, **options).to_pandas)
     for element in (data, data.drop_columns(["query_id"])):
-        (row,) = rows_of(evaluate(element, on_invalid="reject", **options).summary)
+        (row,) = collect_rows(evaluate(element, on_invalid="reject", **options).summary)
         assert (row["value"], row["n_queries"], row["n_rejected"], row["n_lost_queries"]) == (1.0, 1, 1, 1)
 
 
@@ -555,7 +557,7 @@ def test_a_bad_entry_of_a_list_beside_judgments_is_a_row_of_its_own(engine):
     )
     data = table([("p", ["a"]), ("q", ["b", None]), ("r", None)], "query_id string, ranked array<string>")
     evaluation = evaluate(data, judgments, ranked="ranked", k=2, on_invalid="reject", **engine)
-    (row,) = rows_of(evaluation.summary, "ndcg")
+    (row,) = collect_rows(evaluation.summary, "ndcg")
     assert (row["value"], row["n_missing"], row["n_rows"], row["n_rejected"]) == (2 / 3, 1, 2, 2)
 
 
@@ -566,7 +568,7 @@ def test_a_bad_entry_of_a_list_beside_judgments_is_a_row_of_its_own(engine):
 def test_bad_scores_and_grades_of_lists(score, grade, reason):
     data = graded([{"query": "q", "items": ["a"], "scores": [score], "judged": {"a": grade}}])
     evaluation = evaluate(data, **BOTH, convention="default;negative=error")
-    assert f"{reason} 1 (e.g. query_id=q)" in refusal(InputRefusedError, evaluation.to_pandas)
+    assert f"{reason} 1 (e.g. query_id=q)" in catch_refusal(InputRefusedError, evaluation.to_pandas)
 
 
 @pytest.mark.parametrize(
@@ -575,16 +577,16 @@ def test_bad_scores_and_grades_of_lists(score, grade, reason):
 )
 def test_an_item_twice_is_refused_unless_a_rule_says_which_counts(ranked, relevant, kind):
     data = table([("q", "DE", ranked, relevant)], IDS)
-    said = refusal(InputRefusedError, evaluate(data, **BOTH).to_pandas)
+    said = catch_refusal(InputRefusedError, evaluate(data, **BOTH).to_pandas)
     assert said.startswith(f"an item appears twice in the {kind} of query query_id=q. Remove it, or choose which")
-    said = refusal(InputRefusedError, evaluate(data.drop_columns(["query_id"]), **BOTH).to_pandas)
+    said = catch_refusal(InputRefusedError, evaluate(data.drop_columns(["query_id"]), **BOTH).to_pandas)
     assert f"of query [{', '.join(ranked)}] (there is no query column)" in said
     assert values(evaluate(data, check_duplicates="none", **BOTH))
 
 
 def test_a_query_in_two_rows_is_found_by_check_duplicates_all(spark):
     data = table([("q", "DE", ["a"], ["a"])] * 2, IDS)
-    said = refusal(InputRefusedError, evaluate(data, check_duplicates="all", **BOTH).to_pandas)
+    said = catch_refusal(InputRefusedError, evaluate(data, check_duplicates="all", **BOTH).to_pandas)
     assert said.startswith("query query_id=q comes in 2 rows")
 
 
@@ -637,7 +639,7 @@ def test_what_cannot_be_evaluated_is_refused_at_once(options, said):
     options = dict(options)
     if options.pop("judged", False):
         options["judgments"] = table([("q", "a", 1)], "query_id string, item_id string, relevance int")
-    assert said in refusal(KINDS, evaluate, ODD, **options)
+    assert said in catch_refusal(KINDS, evaluate, ODD, **options)
 
 
 @pytest.mark.parametrize(
@@ -648,7 +650,7 @@ def test_what_cannot_be_evaluated_is_refused_at_once(options, said):
     ],
 )
 def test_what_spark_cannot_evaluate_is_refused_at_once(spark, options, said):
-    assert said in refusal(KINDS, evaluate, ODD, engine="spark", **BOTH | options)
+    assert said in catch_refusal(KINDS, evaluate, ODD, engine="spark", **BOTH | options)
 
 
 # --- By a job
@@ -666,22 +668,22 @@ def test_a_job_takes_lists(tmp_path):
     tables = {"lists": pa.concat_tables([data, without_list]), "unnamed": data.drop_columns(["query_id"])}
     for name, one in {**tables, "judged": judged}.items():
         pq.write_table(one, tmp_path / f"{name}.parquet")
-    expected = values_by_cutoff(rows_of(evaluate(data, **BOTH, k=[1, 3]).summary))
+    expected = values_by_cutoff(collect_rows(evaluate(data, **BOTH, k=[1, 3]).summary))
     flags = ["--ranked-cols", "ranked", "--k", "1,3", "--json", "-", "--engine", "local"]
     within, kept = ["--relevant-col", "relevant"], ["--on-invalid", "reject", "--rejects", tmp_path / "rejects"]
-    actual = done("--input", tmp_path / "lists.parquet", *flags, *within, *kept).json
+    actual = run_mean_ndcg("--input", tmp_path / "lists.parquet", *flags, *within, *kept).json
     assert values_by_cutoff(actual["metrics"]) == expected
     assert (actual["rows"]["read"], actual["rows"]["rejected"]) == (41, 1)
-    rejected = stored_rows(tmp_path / "rejects")
+    rejected = read_stored_rows(tmp_path / "rejects")
     assert [(row["reason"], json.loads(row["row"])["query_id"]) for row in rejected] == [("null_list", "q0")]
 
-    ended = done("--input", tmp_path / "unnamed.parquet", *flags, *within)
+    ended = run_mean_ndcg("--input", tmp_path / "unnamed.parquet", *flags, *within)
     assert values_by_cutoff(ended.json["metrics"]) == expected
     unjudged = [row["n_unjudged_items"] for row in ended.json["metrics"]]
     assert min(unjudged) > 0  # which these lists say of whatever is not relevant, so that no line tells
     assert "unjudged; see" not in ended.out
     beside = ["--judgments", tmp_path / "judged.parquet"]
-    ended = done("--input", tmp_path / "lists.parquet", *beside, *flags, *kept)
+    ended = run_mean_ndcg("--input", tmp_path / "lists.parquet", *beside, *flags, *kept)
     assert "among the first 3 are unjudged; see the metric judged@3" in ended.out
     function = evaluate(data, judged, ranked="ranked", k=[1, 3], on_invalid="reject")
     assert ended.json["config_hash"] == function.provenance["config_hash"]
@@ -701,15 +703,15 @@ def test_a_job_takes_lists_in_two_tables(spark, tmp_path):
     rejects = tmp_path / "rejects"
     flags = ["--input", tmp_path / "lists.parquet", "--judgments", tmp_path / "truth.parquet", "--k", "1,3"]
     flags += ["--ranked-cols", "ranked", "--relevant-col", "items"]
-    assert_refused(command("mean-ndcg", *flags), "1 bad row", "null_item 1 (e.g. query_id=q0", "judgments")
-    actual = done(*flags, "--on-invalid", "reject", "--rejects", rejects, "--json", "-").json
-    assert values_by_cutoff(actual["metrics"]) == values_by_cutoff(rows_of(expected))
+    assert_refused(run_command("mean-ndcg", *flags), "1 bad row", "null_item 1 (e.g. query_id=q0", "judgments")
+    actual = run_mean_ndcg(*flags, "--on-invalid", "reject", "--rejects", rejects, "--json", "-").json
+    assert values_by_cutoff(actual["metrics"]) == values_by_cutoff(collect_rows(expected))
     assert actual["judgment_rows"]["rejected"] == {"null_item": 1}
-    assert [row["reason"] for row in stored_rows(rejects)] == ["null_item"]
+    assert [row["reason"] for row in read_stored_rows(rejects)] == ["null_item"]
 
     pq.write_table(data.drop_columns(["query_id"]), tmp_path / "unnamed.parquet")
     unnamed = ("--input", tmp_path / "unnamed.parquet", "--ranked-cols", "ranked", "--relevant-col", "items")
-    assert_refused(command("compare-runs", *unnamed), "name the column (--query-col)")
+    assert_refused(run_command("compare-runs", *unnamed), "name the column (--query-col)")
 
 
 def test_a_query_in_two_rows_of_lists_beside_judgments_is_refused():

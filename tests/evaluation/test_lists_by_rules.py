@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.engines import by, table
+from support.engines import parametrize_engine, table
 from support.oracle import Choices, Results, Row
 from support.oracle import evaluate as evaluate_by_loops
 from support.spark_rankings import Case, assert_same_results, collect_cases
@@ -316,7 +316,7 @@ CHOOSES = ("ties", "score_precision", "negative", "unjudged")
 """What tells entries apart before they are ranked; all other rules work on a ranking, wherever it comes from."""
 
 
-@by("taken_out", spark=TAKEN_OUT[2:], window=TAKEN_OUT[1:4:2])
+@parametrize_engine("taken_out", spark=TAKEN_OUT[2:], window=TAKEN_OUT[1:4:2])
 def test_lists_in_two_tables_that_spark_explodes(engine, taken_out):
     """All forms under all rules that tell entries apart, where copies are; by windows, a few."""
     chosen = [element for element in rules_of(taken_out) if element.changes <= {*CHOOSES}]

@@ -18,8 +18,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.arrow_rows import convention_for, forms, long_table
-from support.engines import rows_of
+from support.arrow_rows import build_forms, build_long_table, choose_convention
+from support.engines import collect_rows
 from support.oracle import Choices
 from support.random_rankings import random_rows
 
@@ -50,10 +50,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_and_partitions_change_no_bit(monkeypatch: pytest.MonkeyPatch, form: str):
     choices = Choices(ties="item_asc")
     rows = random_rows(5, n_queries=60)
-    (tables, columns) = next((tables, group) for name, tables, group in forms(rows, choices) if name == form)
+    (tables, columns) = next((tables, group) for name, tables, group in build_forms(rows, choices) if name == form)
     missing = {"null_score": "unretrieved"} if form == "long" else {}
     settings = EvaluationSettings(
-        columns=columns, convention=convention_for(columns, choices), cutoffs=(1, 3, None), **missing
+        columns=columns, convention=choose_convention(columns, choices), cutoffs=(1, 3, None), **missing
     )
     alone = ranked(tables, settings)
     assert alone.n_processes == 1
@@ -67,7 +67,7 @@ def test_processes_and_partitions_change_no_bit(monkeypatch: pytest.MonkeyPatch,
 
 def test_sorted_files_are_summed_where_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rows = sorted(random_rows(2, n_queries=40), key=lambda row: row.query.encode())
-    table = long_table(rows, Choices(ties="item_asc")).filter(pa.compute.field("relevance").is_valid())
+    table = build_long_table(rows, Choices(ties="item_asc")).filter(pa.compute.field("relevance").is_valid())
     table = table.filter(pa.compute.field("score").is_valid())
     pq.write_table(table, tmp_path / "sorted.parquet", row_group_size=10)
     mixed = pa.concat_tables([table.take(pa.array(range(start, len(table), 2))) for start in (0, 1)])
@@ -177,7 +177,7 @@ def test_a_table_in_memory_is_evaluated_here(capsys: pytest.CaptureFixture[str])
 
 def test_rows_that_are_rejected_are_counted():
     bad = {**SIX, "score": [0.9, float("inf"), 0.7, 0.9, 0.8, 0.7]}
-    (row,) = rows_of(ndcg_spark.evaluate(pa.table(bad), k=3, on_invalid="reject").summary, "ndcg")
+    (row,) = collect_rows(ndcg_spark.evaluate(pa.table(bad), k=3, on_invalid="reject").summary, "ndcg")
     assert (row["n_rows"], row["n_rejected"], row["n_queries"]) == (5, 1, 2)
 
 

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import functions as F
-from support.arrow_rows import convention_for, forms
-from support.engines import refused
-from support.engines import rows_of as rows_in
+from support.arrow_rows import build_forms, choose_convention
+from support.engines import collect_rows as rows_in
+from support.engines import run_refused
 from support.engines import table as table_of
-from support.metric_definitions import DEFINITIONS, over_all_orders
+from support.metric_definitions import DEFINITIONS, average_over_orders
 from support.oracle import Choices, Row
 from support.spark_rankings import Case
 
@@ -67,7 +67,7 @@ def defined(name: str, rows) -> dict[str, float]:
         if judged:
             k = 1000 if at is None else int(at)
             definition = partial(DEFINITIONS[metric.name], judged=judged, k=k, **options)
-            actual[query] = over_all_orders(definition, groups_of(group))
+            actual[query] = average_over_orders(definition, groups_of(group))
     return actual
 
 
@@ -214,10 +214,10 @@ def test_every_form_has_the_bits_of_the_long_table():
             for query, item, score, relevance in random_table(2, tied=False)]  # fmt: skip
     choices, (metrics, cutoffs) = Choices(ties="item_asc"), parse_metrics([*METRICS, *ORDERED])
     actual = {}
-    for form, tables, columns in forms(rows, choices):
+    for form, tables, columns in build_forms(rows, choices):
         missing = {"null_score": "unretrieved"} if form in ("long", "rank") else {}
-        settings = EvaluationSettings(columns=columns, convention=convention_for(columns, choices), metrics=metrics,
-                                      cutoffs=cutoffs, **missing)  # fmt: skip
+        settings = EvaluationSettings(columns=columns, convention=choose_convention(columns, choices),
+                                      metrics=metrics, cutoffs=cutoffs, **missing)  # fmt: skip
         case = Case(data=tables["input"], judgments=tables.get("judgments"), settings=settings)
         actual[form] = values_of(SimpleNamespace(per_query=case.ranking_here().per_query(), settings=settings))
     assert len(actual) == 6
@@ -270,7 +270,7 @@ def test_what_cannot_be_computed_is_refused_before_anything_runs(options, messag
 
 def test_a_relevance_above_the_highest_grade_is_refused_by_name(engine):
     data = table_of([("a", 1, 1.0, 1.0), ("b", 1, 1.0, 5.0)], SCHEMA)
-    said = refused(ndcg_spark.evaluate(data, metrics=["err@5"], **engine))
+    said = run_refused(ndcg_spark.evaluate(data, metrics=["err@5"], **engine))
     assert said == "query query_id=b has relevance 5, above max_grade 4 (metric err@5)."
 
 

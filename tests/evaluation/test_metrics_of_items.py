@@ -91,21 +91,21 @@ class World:
                 "interactions": len(self.interactions), "users": len({user for user, _ in self.interactions}),
             }  # fmt: skip
             if metric.name in ("ils", "ild"):
-                value = item_lists.defined_ils(listed, items, metric.by, k)
+                value = item_lists.compute_ils(listed, items, metric.by, k)
                 actual[query] = 1 - value if metric.name == "ild" else value
             elif metric.name == "pairs_left_out":
-                actual[query] = item_lists.defined_left_out(listed, items, metric.by, k)
+                actual[query] = item_lists.compute_left_out(listed, items, metric.by, k)
             elif metric.name == "alpha_ndcg":
-                actual[query] = item_lists.defined_alpha_ndcg(listed, judged, metric.alpha, metric.rel, k)
+                actual[query] = item_lists.compute_alpha_ndcg(listed, judged, metric.alpha, metric.rel, k)
             elif metric.name == "novelty":
                 bits = {one: -math.log2(max(1, group[metric.by]) / totals[metric.by]) for one, group in items.items()}
-                actual[query] = item_lists.defined_mean(listed, bits.get, k)
+                actual[query] = item_lists.compute_mean(listed, bits.get, k)
             elif metric.name == "first_appearance":
-                actual[query] = item_lists.defined_mean(
+                actual[query] = item_lists.compute_mean(
                     listed, lambda element, items=items: items[element]["days"], k
                 )
             else:
-                actual[query] = item_lists.defined_first_new(listed, items, k)
+                actual[query] = item_lists.compute_first_new(listed, items, k)
         return actual
 
 
@@ -180,7 +180,7 @@ def test_every_strategy_and_source_gives_the_bits_of_the_definition(spark, tmp_p
         assert value == pytest.approx(sum(known.values()) / len(known), abs=1e-12)
         assert error > 0
     for k in (3, 20):
-        exposures = item_lists.defined_exposure(list(world.lists().values()), range(35), k)
+        exposures = item_lists.compute_exposure(list(world.lists().values()), range(35), k)
         for name, wanted in exposures.items():
             if ("", "", name, k) in summary:
                 value, n_queries, error, state = summary["", "", name, k]
@@ -290,7 +290,7 @@ def test_alpha_ndcg_a_rejected_row_is_not_in_the_ideal_list(spark, apart):
     good = [(query, item, score, 1.0, NEW, 0) for query in "pqr" for item, score in (("a", 3.0), ("b", 2.0))]
     bad = [("q", "c", 1.0, INFINITE, OLD, 0), ("r", "c", 1.0 if apart else NAN, INFINITE if apart else 1.0, OLD, 0)]
     actual = alpha_of(spark, [*good, *bad, ("p", "c", 1.0, 1.0, OLD, 0)], apart=apart, on_invalid="reject")
-    of_p = item_lists.defined_alpha_ndcg(["a", "b", "c"], [("a", 1, NEW), ("b", 1, NEW), ("c", 1, OLD)], 0.5, 1, 3)
+    of_p = item_lists.compute_alpha_ndcg(["a", "b", "c"], [("a", 1, NEW), ("b", 1, NEW), ("c", 1, OLD)], 0.5, 1, 3)
     assert of_p < 1
     assert actual == pytest.approx({("", "p"): of_p, ("", "q"): 1.0, ("", "r"): 1.0}, abs=1e-12)
 

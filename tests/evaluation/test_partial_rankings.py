@@ -9,18 +9,18 @@ from itertools import permutations
 
 import pyarrow as pa
 import pytest
-from support.arrow_rankings import assert_same, convention_of, scores, task_of
+from support.arrow_rankings import assert_same, build_convention, build_task, score_batches
 from support.arrow_rows import (
     QUERY,
     Parts,
-    bits_of,
-    canonical_rows,
-    exchanged,
-    judgments_of,
-    ranking_task,
-    run_of,
-    sent,
-    split,
+    build_canonical_rows,
+    build_ranking_task,
+    deal_rows,
+    exchange_rows,
+    index_bits,
+    select_judgments,
+    select_run,
+    send_parts,
 )
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
@@ -72,7 +72,7 @@ def rows_of(seed: int) -> list[Row]:
 def settings_of(choices: Choices, cutoffs: tuple[int | None, ...] = (3,), **changes: object) -> EvaluationSettings:
     columns = Columns(order="position") if choices.ties == "input_order" else Columns()
     chosen = {"columns": columns, "cutoffs": cutoffs, "null_score": "unretrieved"} | changes
-    return EvaluationSettings(convention=convention_of(choices), **chosen)
+    return EvaluationSettings(convention=build_convention(choices), **chosen)
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class Tables:
         task = self.task(**limits)
         judged: Parts = ()
         if self.judgments is not None:
-            judged = [[self.judgments]] if parts is None else split(self.judgments, seed)
-        return exchanged(task, [[self.rows]] if parts is None else parts, judged, seed)
+            judged = [[self.judgments]] if parts is None else deal_rows(self.judgments, seed)
+        return exchange_rows(task, [[self.rows]] if parts is None else parts, judged, seed)
 
     def task(self, **limits: int) -> RankingTask:
-        return ranking_task(self.rows, self.settings, self.judgments, **limits)
+        return build_ranking_task(self.rows, self.settings, self.judgments, **limits)
 
 
 def tables_of(form: str, rows: Sequence[Row], choices: Choices, settings: EvaluationSettings) -> Tables:
@@ -101,9 +101,9 @@ def tables_of(form: str, rows: Sequence[Row], choices: Choices, settings: Evalua
     if "ranks" in form:
         settings = replace(settings, columns=replace(settings.columns, rank="rank"))
         ranks = ranks_of(rows, choices)
-    canonical = canonical_rows(rows, settings, ranks)
+    canonical = build_canonical_rows(rows, settings, ranks)
     if "judgments" in form:
-        return Tables(settings, run_of(canonical), judgments_of(canonical))
+        return Tables(settings, select_run(canonical), select_judgments(canonical))
     return Tables(settings, canonical)
 
 
@@ -117,7 +117,7 @@ def form_of(seed: int, choices: Choices) -> str:
 
 
 def scored(rankings: list[pa.RecordBatch], settings: EvaluationSettings):
-    return scores(rankings, task_of(settings.convention, settings.cutoffs))
+    return score_batches(rankings, build_task(settings.convention, settings.cutoffs))
 
 
 # --- Against the definition
@@ -131,7 +131,7 @@ def test_rows_that_lie_anywhere_score_what_the_oracle_says(seed: int) -> None:
     settings = settings_of(choices, cutoffs, check_duplicates=("top", "none")[seed % 3 // 2])
     tables = tables_of(form_of(seed, choices), rows, choices, settings)
     limits = list(LIMITS.values())[seed % 3]
-    actual = tables.rankings(split(tables.rows, seed), seed=seed, n_partitions=N_PARTITIONS[seed % 3], **limits)
+    actual = tables.rankings(deal_rows(tables.rows, seed), seed=seed, n_partitions=N_PARTITIONS[seed % 3], **limits)
     assert_same(scored(actual, tables.settings), evaluate(rows, choices, cutoffs))
 
 
@@ -171,14 +171,14 @@ def test_no_split_changes_a_bit(ties: str, form: str, limits: str) -> None:
         choices = Choices(ties=ties, unjudged=unjudged, ideal=ideal)
         settings = settings_of(choices, (1, 4), check_duplicates="none")
         rows = equal_rows(seed)
-        expected = bits_of(tables_of(form, rows, choices, settings).rankings())
+        expected = index_bits(tables_of(form, rows, choices, settings).rankings())
         assert len(expected) == 6
         for n_partitions in N_PARTITIONS:
             shuffled = random.Random(n_partitions).sample(rows, len(rows))
             tables = tables_of(form, shuffled, choices, settings)
-            parts = split(tables.rows, seed + n_partitions, most_rows=60)
+            parts = deal_rows(tables.rows, seed + n_partitions, max_rows=60)
             actual = tables.rankings(parts, seed=seed, n_partitions=n_partitions, **LIMITS[limits])
-            assert bits_of(actual) == expected, (n_partitions, choices)
+            assert index_bits(actual) == expected, (n_partitions, choices)
 
 
 def one_hash(number: int) -> str:
@@ -206,13 +206,13 @@ def test_hashes_that_queries_share_change_no_bit(form: str, n_hashes: int) -> No
     rows = [replace(row, query=names[row.query]) for row in rows]
     expected = {}
     for query in names.values():
-        expected |= bits_of(
+        expected |= index_bits(
             tables_of(form, [row for row in rows if row.query == query], choices, settings).rankings()
         )
     tables = tables_of(form, rows, choices, settings)
-    parts = split(tables.rows, 1)
+    parts = deal_rows(tables.rows, 1)
     for limits in LIMITS.values():
-        assert bits_of(tables.rankings(parts, n_partitions=3, **limits)) == expected
+        assert index_bits(tables.rankings(parts, n_partitions=3, **limits)) == expected
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_rows_that_tie_in_all_else_rank_by_relevance_the_lowest_first(ties: str,
     rows = [*alike, Row(query="q", item="b", score=1, relevance=2.0, position=1)]
     settings = settings_of(Choices(ties=ties), (1,), check_duplicates="none")
     for order in permutations(rows):
-        tables = Tables(settings, canonical_rows(order, settings))
+        tables = Tables(settings, build_canonical_rows(order, settings))
         for parts in ([[tables.rows]], [[tables.rows.slice(0, 2)], [tables.rows.slice(2)]]):
             assert scored(tables.rankings(parts, held_rows=1), settings)["q", 1]["dcg"] == dcg
 
@@ -234,8 +234,8 @@ def test_rows_that_tie_in_all_else_rank_by_relevance_the_lowest_first(ties: str,
 
 def kinds_sent(rows: Sequence[Row], k: int | None, **limits: int) -> list[int]:
     settings = settings_of(Choices(ties="item_asc"), (k,))
-    task = ranking_task(canonical_rows(rows, settings), settings, **limits)
-    return [row["kind"] for row in sent([[canonical_rows(rows, settings)]], send_rows, task)]
+    task = build_ranking_task(build_canonical_rows(rows, settings), settings, **limits)
+    return [row["kind"] for row in send_parts([[build_canonical_rows(rows, settings)]], send_rows, task)]
 
 
 def test_long_stretches_are_cut_and_short_ones_sent_as_they_are() -> None:
@@ -252,11 +252,11 @@ def test_what_a_worker_holds_is_bounded() -> None:
     """A message each time it holds enough: 50 rows in chunks of 5, passed on from 10 rows."""
     short = [Row(query=f"{n}", item="x", score=n, relevance=1) for n in range(50)]
     settings = settings_of(Choices(ties="item_asc"))
-    rows = canonical_rows(short, settings)
+    rows = build_canonical_rows(short, settings)
     batches = [rows.slice(at, 5) for at in range(0, 50, 5)]
     for limits in ({"held_rows": 10}, {"held_bytes": 1}):
-        task = ranking_task(rows, settings, chunk_rows=5, **limits)
-        assert len(sent([batches], send_rows, task)) == (5 if "held_rows" in limits else 10)
+        task = build_ranking_task(rows, settings, chunk_rows=5, **limits)
+        assert len(send_parts([batches], send_rows, task)) == (5 if "held_rows" in limits else 10)
 
 
 # --- Duplicates
@@ -277,9 +277,9 @@ TINY = {"chunk_rows": 1, "held_rows": 1, "held_bytes": 1}
 @pytest.mark.parametrize(("rows", "where"), [(TWICE_RANKED, "ranking"), (TWICE_BEST, "ideal list")])
 def test_an_item_twice_in_a_list_is_refused(rows, where, limits) -> None:
     settings = settings_of(Choices(ties="item_asc"))
-    tables = Tables(settings, canonical_rows(rows, settings))
+    tables = Tables(settings, build_canonical_rows(rows, settings))
     for seed in range(4):
-        parts = split(tables.rows, seed, most_rows=3)
+        parts = deal_rows(tables.rows, seed, max_rows=3)
         with pytest.raises(
             InputRefusedError, match=rf"an item appears twice in the {where} of query query_id=q\. Does"
         ):
@@ -293,9 +293,9 @@ def test_an_item_twice_in_a_list_is_refused(rows, where, limits) -> None:
 def test_items_that_are_not_certainly_in_a_list_are_ignored(rows, limits) -> None:
     """Which of several items of relevance 1 end the ideal list is arbitrary."""
     settings = settings_of(Choices(ties="item_asc"))
-    tables = Tables(settings, canonical_rows(rows, settings))
+    tables = Tables(settings, build_canonical_rows(rows, settings))
     for seed in range(4):
-        assert tables.rankings(split(tables.rows, seed, most_rows=3), **limits)
+        assert tables.rankings(deal_rows(tables.rows, seed, max_rows=3), **limits)
 
 
 def test_two_items_on_one_rank_are_refused_wherever_they_lie() -> None:
@@ -303,7 +303,7 @@ def test_two_items_on_one_rank_are_refused_wherever_they_lie() -> None:
     settings = settings_of(Choices(ties="item_asc"), (2,), columns=Columns(rank="rank"), check_duplicates="none")
     rows = one_query(("a", None, 1), ("b", None, 1), ("c", None, 0))
     ranks = {("q", "a"): 1, ("q", "b"): 2, ("q", "c"): 2}
-    tables = Tables(settings, canonical_rows(rows, settings, ranks))
+    tables = Tables(settings, build_canonical_rows(rows, settings, ranks))
     for order in permutations(range(3)):
         parts = [[tables.rows.slice(at, 1)] for at in order]
         for limits in ({}, TINY):
@@ -320,7 +320,7 @@ def carried(values: pa.Array, queries: str, parts_of: int = 1, **limits: int) ->
     """The segment of each query."""
     settings = settings_of(Choices(ties="item_asc"), segment_sets=(("country",),))
     rows = [Row(query=query, item=f"{n}", score=-n, relevance=0) for n, query in enumerate(queries)]
-    batch = canonical_rows(rows, settings).append_column("segment_0", values)
+    batch = build_canonical_rows(rows, settings).append_column("segment_0", values)
     parts = [[batch.slice(at, parts_of)] for at in range(0, len(rows), parts_of)]
     actual = Tables(settings, batch).rankings(parts, **limits)
     return {row["query_id"]: row["country"] for element in actual for row in element.to_pylist()}
@@ -360,8 +360,8 @@ def test_nan_is_one_value_of_a_segment() -> None:
 def of_both_tables(values: pa.Array, judged: pa.Array) -> object:
     """The segment of a query with two items; its first is judged."""
     settings = settings_of(Choices(), segment_sets=(("country",),))
-    rows = canonical_rows(one_query(("a", 2, 1), ("b", 1, None)), settings)
-    run, judgments = run_of(rows), judgments_of(rows)
+    rows = build_canonical_rows(one_query(("a", 2, 1), ("b", 1, None)), settings)
+    run, judgments = select_run(rows), select_judgments(rows)
     tables = Tables(settings, run.append_column("segment_0", values), judgments.append_column("segment_0", judged))
     (actual,) = tables.rankings()
     return actual.column("country")[0].as_py()
@@ -388,7 +388,7 @@ def test_nan_is_the_same_segment_in_run_and_judgments() -> None:
 def test_whole_numbers_that_no_double_holds_are_rounded() -> None:
     """As Spark casts them: 2^53 and 2^53 + 1 tie, and the item decides."""
     settings = settings_of(Choices(ties="item_asc"), (1,))
-    rows = canonical_rows(one_query(("a", 0, 0), ("b", 0, 1)), settings)
+    rows = build_canonical_rows(one_query(("a", 0, 0), ("b", 0, 1)), settings)
     rows = rows.set_column(rows.schema.get_field_index("score"), "score", pa.array([2**53, 2**53 + 1]))
     for parts in ([[rows]], [[rows.slice(1)], [rows.slice(0, 1)]]):
         assert scored(Tables(settings, rows).rankings(parts), settings)["q", 1]["dcg"] == 0.0
@@ -398,14 +398,14 @@ def test_items_beyond_2_to_the_53_are_told_apart() -> None:
     """By value: 2^53 + 1 comes after 2^53, although no double is between them."""
     for ties, dcg in {"item_asc": 0.0, "item_desc": 1.0}.items():
         settings = settings_of(Choices(ties=ties), (1,))
-        rows = canonical_rows([Row(query="q", item=2**53, score=0, relevance=0)], settings)
-        other = canonical_rows([Row(query="q", item=2**53 + 1, score=0, relevance=1)], settings)
+        rows = build_canonical_rows([Row(query="q", item=2**53, score=0, relevance=0)], settings)
+        other = build_canonical_rows([Row(query="q", item=2**53 + 1, score=0, relevance=1)], settings)
         assert scored(Tables(settings, rows).rankings([[other], [rows]]), settings)["q", 1]["dcg"] == dcg
 
 
 def test_nothing_but_bad_rows_is_a_lost_query() -> None:
     settings = replace(settings_of(Choices(ties="item_asc")), on_invalid="reject")
-    rows = canonical_rows(one_query(("a", float("nan"), 0), ("b", float("inf"), 0)), settings)
+    rows = build_canonical_rows(one_query(("a", float("nan"), 0), ("b", float("inf"), 0)), settings)
     (lost,) = Tables(settings, rows).rankings()
     assert (lost["query_id"].to_pylist(), lost["n_rows"].to_pylist(), lost["n_rejected"].to_pylist()) == (
         ["q"],
@@ -432,10 +432,10 @@ def test_rejected_rows_of_a_query_are_counted_in_any_parts(limits, k) -> None:
             for (query, item), score in scores_of.items()
         ]
         random_.shuffle(rows)
-        tables = Tables(settings, canonical_rows(rows, settings))
+        tables = Tables(settings, build_canonical_rows(rows, settings))
         actual = [
             row
-            for batch in tables.rankings(split(tables.rows, seed, most_rows=9), **limits)
+            for batch in tables.rankings(deal_rows(tables.rows, seed, max_rows=9), **limits)
             for row in batch.to_pylist()
         ]
         assert len(actual) == len(bad)
@@ -461,7 +461,9 @@ def test_runs_of_a_column_share_judgments_and_miss_queries_each_for_itself() -> 
     judged = {QUERY: ["p", "q", "z"], "item": ["x", "y", "x"], "relevance": [1.0, 1.0, 1.0]}
     tables = Tables(settings, pa.RecordBatch.from_pydict(rows), pa.RecordBatch.from_pydict(judged))
     for n_partitions in N_PARTITIONS:
-        actual = bits_of(tables.rankings(split(tables.rows, n_partitions, most_rows=1), n_partitions=n_partitions))
+        actual = index_bits(
+            tables.rankings(deal_rows(tables.rows, n_partitions, max_rows=1), n_partitions=n_partitions)
+        )
         n_items = {key: dict(row)["n_items"] for key, row in actual.items()}
         assert n_items == {
             ("a", "p"): 1, ("a", "q"): 1, ("a", "z"): 0, ("b", "p"): 0, ("b", "q"): 1, ("b", "z"): 0,
@@ -475,7 +477,7 @@ def test_a_query_without_run_and_relevance_is_none() -> None:
     rows = pa.RecordBatch.from_pydict({QUERY: ["q"], "item": ["a"], "score": [1.0]})
     judged = {QUERY: ["q", "z"], "item": ["a", "c"], "relevance": [1.0, None]}
     tables = Tables(settings, rows, pa.RecordBatch.from_pydict(judged))
-    assert [query for _, query in bits_of(tables.rankings())] == ["q"]
+    assert [query for _, query in index_bits(tables.rankings())] == ["q"]
 
 
 @pytest.mark.parametrize("judged", [False, True], ids=["long", "judgments"])
@@ -488,20 +490,20 @@ def test_score_columns_are_evaluations_of_their_own(judged: bool) -> None:
     alone = {}
     for run, rows in {"bm25": first[:n], "dense": others}.items():
         settings = settings_of(choices, (1, 3), columns=Columns(score=(run,)))
-        canonical = canonical_rows(rows, settings)
+        canonical = build_canonical_rows(rows, settings)
         tables = Tables(settings, canonical)
         if judged:
-            tables = Tables(settings, canonical.drop_columns(["relevance"]), judgments_of(canonical))
-        alone |= {(run, query): row for (_, query), row in bits_of(tables.rankings()).items()}
+            tables = Tables(settings, canonical.drop_columns(["relevance"]), select_judgments(canonical))
+        alone |= {(run, query): row for (_, query), row in index_bits(tables.rankings()).items()}
     settings = settings_of(choices, (1, 3), columns=Columns(score=("bm25", "dense")))
-    canonical = canonical_rows(first[:n], settings)
+    canonical = build_canonical_rows(first[:n], settings)
     wide = canonical.rename_columns(["score_0" if name == "score" else name for name in canonical.schema.names])
-    wide = wide.append_column("score_1", canonical_rows(others, settings).column("score"))
+    wide = wide.append_column("score_1", build_canonical_rows(others, settings).column("score"))
     tables = Tables(settings, wide)
     if judged:
-        tables = Tables(settings, wide.drop_columns(["relevance"]), judgments_of(canonical))
+        tables = Tables(settings, wide.drop_columns(["relevance"]), select_judgments(canonical))
     for limits in LIMITS.values():
-        assert bits_of(tables.rankings(split(tables.rows, 3), n_partitions=3, **limits)) == alone
+        assert index_bits(tables.rankings(deal_rows(tables.rows, 3), n_partitions=3, **limits)) == alone
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.arrow_rankings import pieces, summary_rows
+from support.arrow_rankings import slice_batch, summarize_rows
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.exact import MOMENTS
@@ -123,7 +123,7 @@ def expected_rows(queries: Sequence[dict[str, Any]], *, weighted: bool) -> dict[
 @pytest.mark.parametrize("seed", range(12))
 def test_every_group_has_the_mean_and_the_counts_of_its_queries(seed, weighted):
     queries = random_queries(seed)
-    got = summary_rows(partials([to_batch(queries)], weighted=weighted))
+    got = summarize_rows(partials([to_batch(queries)], weighted=weighted))
     expected = expected_rows(queries, weighted=weighted)
     assert got.keys() == expected.keys()
     for key, values in expected.items():
@@ -134,41 +134,41 @@ def test_every_group_has_the_mean_and_the_counts_of_its_queries(seed, weighted):
 @pytest.mark.parametrize("rows_per_batch", [1, 2, 1000])
 def test_neither_batches_nor_partitions_nor_order_change_a_bit(rows_per_batch, max_groups):
     queries = random_queries(1, 30)
-    expected = summary_rows(partials([to_batch(queries)]))
+    expected = summarize_rows(partials([to_batch(queries)]))
     for seed in range(2):
         shuffled = random.Random(seed).sample(queries, len(queries))
         cut = 11 * seed
         parts = [to_batch(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
         # max_groups=1: hand on after every batch
-        rows = [row for part in parts for row in partials(pieces(part, rows_per_batch), max_groups=max_groups)]
-        assert summary_rows(rows) == expected
+        rows = [row for part in parts for row in partials(slice_batch(part, rows_per_batch), max_groups=max_groups)]
+        assert summarize_rows(rows) == expected
 
 
 def test_runs_may_come_as_large_strings():
     """Spark can be told to send them so. The first batch has one run and cutoff, the other several."""
     batch = to_batch(random_queries(3))
     wide = batch.set_column(batch.schema.get_field_index("run"), "run", batch.column("run").cast(pa.large_string()))
-    assert summary_rows(partials([wide.slice(0, 1), wide.slice(1)])) == summary_rows(partials([batch]))
+    assert summarize_rows(partials([wide.slice(0, 1), wide.slice(1)])) == summarize_rows(partials([batch]))
 
 
 def test_one_row_a_group_and_metric_for_each_partition():
-    rows = partials(pieces(to_batch(random_queries(2)), 5))
+    rows = partials(slice_batch(to_batch(random_queries(2)), 5))
     assert len({tuple(row[key] for key in GROUP_KEYS) for row in rows}) == len(rows)
 
 
 def test_summaries_merge_into_that_of_all_queries():
     """The state that a summary stores is all that a merge needs."""
     nights = [random_queries(seed) for seed in range(3)]
-    stored = [row for night in nights for row in summary_rows(partials([to_batch(night)])).values()]
-    together = summary_rows(partials([to_batch([query for night in nights for query in night])]))
-    assert summary_rows(stored) == together
+    stored = [row for night in nights for row in summarize_rows(partials([to_batch(night)])).values()]
+    together = summarize_rows(partials([to_batch([query for night in nights for query in night])]))
+    assert summarize_rows(stored) == together
 
 
 def test_the_order_of_a_sum_of_tenths_does_not_matter():
     """0.1 + 0.2 + 0.3 + ... rounds differently in each order; the exact mean is rounded once."""
     values = [n / 10 for n in range(1, 10)]
     queries = [{**random_queries(0, 1)[0], "k": 1, **dict.fromkeys(METRICS, value)} for value in values]
-    actual = summary_rows(partials([to_batch(queries)], weighted=False))
+    actual = summarize_rows(partials([to_batch(queries)], weighted=False))
     exact = float(sum(map(Fraction, values)) / 9)
     assert {row["value"] for row in actual.values()} == {exact}
 
@@ -177,7 +177,7 @@ def test_confidence_is_that_of_the_interval():
     queries = [{**random_queries(0, 1)[0], **dict.fromkeys(METRICS, value)} for value in (0.0, 1.0, 1.0, 1.0)]
     rows = partials([to_batch(queries)], sets=(), weighted=False)
     for confidence, z in ((0.95, 1.959963984540054), (0.5, 0.6744897501960817)):
-        for row in summary_rows(rows, confidence).values():
+        for row in summarize_rows(rows, confidence).values():
             assert (row["value"], row["std_error"]) == (0.75, 0.25)
             assert (row["ci_low"], row["ci_high"]) == pytest.approx((0.75 - z / 4, 0.75 + z / 4), rel=1e-14)
 
@@ -192,7 +192,7 @@ def test_a_group_whose_weights_are_too_small_is_named():
     """1e-40 is below the limit of 2^-80, which is 8.3e-25."""
     queries = [{**query, "run": "b", "weight": 1e-40} for query in random_queries(0, 3) if query["ndcg"] is not None]
     with pytest.raises(InputRefusedError, match=r"run=b, .*metric=.*: weights of queries sum to 1e-40, too small"):
-        summary_rows(partials([to_batch(queries[:1])], sets=()))
+        summarize_rows(partials([to_batch(queries[:1])], sets=()))
 
 
 @pytest.mark.parametrize("rows", [[], [to_batch(random_queries(0)).slice(0, 0)]], ids=["no batch", "no rows"])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.main_job import done, stored_rows
+from support.main_job import read_stored_rows, run_mean_ndcg
 
 from ndcg_spark import evaluate
 from ndcg_spark.errors import InvalidParameterError
@@ -97,9 +97,9 @@ def test_a_sample_without_spark(tmp_path: Path) -> None:
     assert 8 <= len(chosen[0]) <= 30
     bad = table.set_column(2, "score", pa.array([float("inf")] * len(table)))
     pq.write_table(pa.concat_tables([table, bad]), tmp_path / "in.parquet")
-    ended = done("--input", tmp_path / "in.parquet", "--sample", "0.3", "--on-invalid", "reject", "--engine", "local",
-                 "--rejects", tmp_path / "rejects", "--json", "-")  # fmt: skip
-    rejected = [json.loads(row["row"])["query_id"] for row in stored_rows(tmp_path / "rejects")]
+    ended = run_mean_ndcg("--input", tmp_path / "in.parquet", "--sample", "0.3", "--on-invalid", "reject",
+                          "--engine", "local", "--rejects", tmp_path / "rejects", "--json", "-")  # fmt: skip
+    rejected = [json.loads(row["row"])["query_id"] for row in read_stored_rows(tmp_path / "rejects")]
     assert sorted(rejected) == sorted(3 * list(chosen[0]))
     assert ended.json["rows"]["rejected"] == len(rejected)
 
@@ -115,7 +115,7 @@ def test_a_larger_sample_holds_the_smaller(table: DataFrame) -> None:
 def test_the_job_says_that_it_sampled(table: DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     table.coalesce(1).write.parquet(str(path))
-    ended = done("--input", path, "--k", "3", "--sample", "0.25", "--json", "-")
+    ended = run_mean_ndcg("--input", path, "--k", "3", "--sample", "0.25", "--json", "-")
     assert "sample: 0.25 of the queries" in ended.out
     assert (ended.json["sample"], ended.json["input"].endswith("0.25 of the queries")) == (0.25, True)
     whole = evaluate(table, k=3).summary.where("metric = 'ndcg'").collect()[0]["value"]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.arrow_rankings import LISTS, batch_of, pieces, scores, task_of
+from support.arrow_rankings import LISTS, build_batch, build_task, score_batches, slice_batch
 from support.printed_values import CASES, PRINTED
 
 from ndcg_spark.conventions import Convention
@@ -18,7 +18,9 @@ HALVING = Convention(gain="linear", discount=ALL_FIVE)  # weights 1, 1/2, 1/4, .
 
 def one(ranked, ideal, cutoffs=(5,), convention=HALVING, **columns):
     """dcg, idcg, ndcg of a single query at each cutoff."""
-    actual = scores([batch_of([{"ranked": ranked, "ideal": ideal, **columns}])], task_of(convention, cutoffs))
+    actual = score_batches(
+        [build_batch([{"ranked": ranked, "ideal": ideal, **columns}])], build_task(convention, cutoffs)
+    )
     rows = [actual["q0", k] for k in cutoffs]
     return [(row["dcg"], row["idcg"], row["ndcg"]) for row in rows]
 
@@ -116,10 +118,10 @@ def test_gaps_between_given_ranks_are_padded():
 def test_a_rank_given_twice_is_refused_within_a_query_only():
     queries = [{"ranked": [1, 1], "ideal": [1], "ranks": [1, 2]}, {"ranked": [1], "ideal": [1], "ranks": [2]}]
     queries.insert(1, {"ranked": None, "ideal": [1], "ranks": None})
-    assert len(scores([batch_of(queries)], task_of(HALVING, (5,)))) == 3
+    assert len(score_batches([build_batch(queries)], build_task(HALVING, (5,)))) == 3
     queries[0]["ranks"] = [2, 2]
     with pytest.raises(InputRefusedError, match="query query_id=q0 has two items on one rank"):
-        scores([batch_of(queries)], task_of(HALVING, (5,)))
+        score_batches([build_batch(queries)], build_task(HALVING, (5,)))
 
 
 # --- Cutoffs below and beyond the lists, beside the whole list
@@ -161,7 +163,7 @@ def test_policies_of_unusual_queries(no_relevant, missing, unjudged):
         {"ranked": None, "ideal": [0]},
     ]
     choices = {"no_relevant": no_relevant, "missing_query": missing, "unjudged_query": unjudged}
-    actual = scores([batch_of(queries)], task_of(changed(**choices), (2,)))
+    actual = score_batches([build_batch(queries)], build_task(changed(**choices), (2,)))
     got = [(row["dcg"], row["idcg"], row["ndcg"], row["status"]) for row in actual.values()]
     dropped = (None, None, None)
     assert got == [
@@ -193,15 +195,15 @@ def test_policies_of_unusual_queries(no_relevant, missing, unjudged):
     ],
 )
 def test_refusals_name_the_query_or_the_value(convention, bad, text):
-    batch = batch_of([{"ranked": [1], "ideal": [1]}, bad])
+    batch = build_batch([{"ranked": [1], "ideal": [1]}, bad])
     with pytest.raises(InputRefusedError, match=text):
-        scores([batch], task_of(convention, (2,)))
+        score_batches([batch], build_task(convention, (2,)))
 
 
 def test_an_error_names_the_run_where_it_has_a_name():
-    batch = batch_of([{"run": "bm25", "ranked": [0], "ideal": [0]}])
+    batch = build_batch([{"run": "bm25", "ranked": [0], "ideal": [0]}])
     with pytest.raises(InputRefusedError, match="query run=bm25, query_id=q0 has nothing relevant"):
-        scores([batch], task_of(changed(no_relevant="error"), (2,)))
+        score_batches([batch], build_task(changed(no_relevant="error"), (2,)))
 
 
 # --- Shapes of batches
@@ -217,9 +219,9 @@ SHAPES = [
 
 @pytest.mark.parametrize("rows_per_batch", [1, 2, 1000])
 def test_scores_do_not_depend_on_batch_size(rows_per_batch):
-    batch, task = batch_of(SHAPES), task_of(Convention(), (1, 3))
-    expected = scores([batch_of([{"query_id": f"q{n}", **query}]) for n, query in enumerate(SHAPES)], task)
-    assert scores(pieces(batch, rows_per_batch), task) == expected
+    batch, task = build_batch(SHAPES), build_task(Convention(), (1, 3))
+    expected = score_batches([build_batch([{"query_id": f"q{n}", **query}]) for n, query in enumerate(SHAPES)], task)
+    assert score_batches(slice_batch(batch, rows_per_batch), task) == expected
 
 
 def test_what_hides_behind_a_null_list_is_not_read():
@@ -229,20 +231,20 @@ def test_what_hides_behind_a_null_list_is_not_read():
     values = pa.array([1.0, 50.0, 60.0, 2.0])
     lists = pa.Array.from_buffers(LISTS, 3, [validity, offsets], children=[values])
     assert lists.to_pylist() == [[1], None, [2]]
-    batch = batch_of([{"ranked": [1], "ideal": [1]}] * 3)
+    batch = build_batch([{"ranked": [1], "ideal": [1]}] * 3)
     batch = batch.set_column(batch.schema.get_field_index("ranked"), "ranked", lists)
     batch = batch.set_column(1, "query_id", pa.array(["a", "b", "c"]))
-    for slices in ([batch], pieces(batch, 1)):
-        assert [row["dcg"] for row in scores(slices, task_of(HALVING, (5,))).values()] == [1, 0, 2]
+    for slices in ([batch], slice_batch(batch, 1)):
+        assert [row["dcg"] for row in score_batches(slices, build_task(HALVING, (5,))).values()] == [1, 0, 2]
 
 
 def test_columns_are_handed_through_and_no_rows_give_no_rows():
-    batch = batch_of([{"ranked": [1], "ideal": [1], "country": "DE", "weight": 2.5}])
-    task = task_of(HALVING, (1, 2), carried=("country", "weight"))
-    rows = list(scores([batch], task).values())
+    batch = build_batch([{"ranked": [1], "ideal": [1], "country": "DE", "weight": 2.5}])
+    task = build_task(HALVING, (1, 2), carried=("country", "weight"))
+    rows = list(score_batches([batch], task).values())
     assert [(row["k"], row["country"], row["weight"], row["n_judged"]) for row in rows] == [
         (1, "DE", 2.5, 1),
         (2, "DE", 2.5, 1),
     ]
-    assert scores([batch.slice(1)], task) == {}
-    assert scores([], task) == {}
+    assert score_batches([batch.slice(1)], task) == {}
+    assert score_batches([], task) == {}

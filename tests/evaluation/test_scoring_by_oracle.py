@@ -6,7 +6,14 @@ import random
 from dataclasses import replace
 
 import pytest
-from support.arrow_rankings import assert_same, convention_of, pieces, rankings, scores, task_of
+from support.arrow_rankings import (
+    assert_same,
+    build_convention,
+    build_rankings,
+    build_task,
+    score_batches,
+    slice_batch,
+)
 from support.oracle import Choices, evaluate
 from support.random_rankings import random_rows
 
@@ -53,12 +60,12 @@ def test_every_query_scores_what_the_oracle_says(seed):
     choices, rows = choices_of(seed), rows_of(seed)
     cutoffs = ((1, 3, 5, 20), (LONGEST,), (2, 10))[seed % 3]
     max_k = cutoffs[-1] if seed % 2 else None  # cut as Spark does, or handed over whole
-    batch = rankings(rows, choices, max_k=max_k, seed=seed, ranks=seed % 7 == 0)
-    task = task_of(convention_of(choices), cutoffs)
-    whole = scores([batch], task)
+    batch = build_rankings(rows, choices, max_k=max_k, seed=seed, ranks=seed % 7 == 0)
+    task = build_task(build_convention(choices), cutoffs)
+    whole = score_batches([batch], task)
     assert_same(whole, evaluate(rows, choices, cutoffs))
     for rows_per_batch in (1, 2, 1000):
-        assert scores(pieces(batch, rows_per_batch), task) == whole
+        assert score_batches(slice_batch(batch, rows_per_batch), task) == whole
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -69,17 +76,20 @@ def test_whole_lists_score_what_the_oracle_says(seed):
     alone = choices.ideal == "k_ones" or choices.pad_to_k is not None  # beside others: see test_worker_scoring.py
     cutoffs = (None,) if alone else (3, None)
     rows = rows_of(seed)
-    batch = rankings(rows, choices, seed=seed)
-    assert_same(scores(pieces(batch, 3), task_of(convention_of(choices), cutoffs)), evaluate(rows, choices, cutoffs))
+    batch = build_rankings(rows, choices, seed=seed)
+    assert_same(
+        score_batches(slice_batch(batch, 3), build_task(build_convention(choices), cutoffs)),
+        evaluate(rows, choices, cutoffs),
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_neighbours_do_not_matter(seed):
     """Alone, in another order, and among other queries: the same bits."""
     choices = choices_of(seed)
-    batch = rankings(rows_of(seed), choices, seed=seed)
-    task = task_of(convention_of(choices), (3, LONGEST))
-    expected = scores([batch], task)
+    batch = build_rankings(rows_of(seed), choices, seed=seed)
+    task = build_task(build_convention(choices), (3, LONGEST))
+    expected = score_batches([batch], task)
     order = random.Random(seed).sample(range(batch.num_rows), batch.num_rows)
-    assert scores([batch.take(order)], task) == expected
-    assert scores([batch.take(order[:4])], task).items() <= expected.items()
+    assert score_batches([batch.take(order)], task) == expected
+    assert score_batches([batch.take(order[:4])], task).items() <= expected.items()

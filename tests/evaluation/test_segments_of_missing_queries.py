@@ -8,7 +8,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from support.arrow_rows import exchanged, ranking_task, split
+from support.arrow_rows import build_ranking_task, deal_rows, exchange_rows
 
 from ndcg_spark import compare, evaluate
 from ndcg_spark.core.failures import readable_errors
@@ -87,8 +87,8 @@ def test_workers_follow_the_rule_however_rows_are_split(seed, judgments_name):
     expected = world.expected()
     assert len({*expected.values()}) > 2
     for n_partitions in (1, 5):
-        task = ranking_task(rows, SETTINGS, judgments, n_partitions=n_partitions)
-        actual = exchanged(task, split(rows, seed), split(judgments, seed), seed)
+        task = build_ranking_task(rows, SETTINGS, judgments, n_partitions=n_partitions)
+        actual = exchange_rows(task, deal_rows(rows, seed), deal_rows(judgments, seed), seed)
         assert segments_of(actual) == expected
 
 
@@ -96,9 +96,9 @@ def test_workers_follow_the_rule_however_rows_are_split(seed, judgments_name):
 def test_two_segments_of_a_query_are_refused(n_partitions):
     rows = batch([("a", "q1", "x", 1.0, "DE"), ("a", "q2", "x", 1.0, "DE"), ("b", "q2", "x", 1.0, "US")], **OF_RUN)
     judgments = batch([("q1", "x", 1.0), ("q2", "x", 1.0)], query_0=TEXT, item=TEXT, relevance=NUMBER)
-    task = ranking_task(rows, SETTINGS, judgments, n_partitions=n_partitions)
+    task = build_ranking_task(rows, SETTINGS, judgments, n_partitions=n_partitions)
     with pytest.raises(InputRefusedError, match=r"'country'.*query query_id=q2: 'DE' and 'US'; .*same in all runs"):
-        exchanged(task, split(rows, 1), split(judgments, 1))
+        exchange_rows(task, deal_rows(rows, 1), deal_rows(judgments, 1))
 
 
 def tables(spark, world: World, form: str, *, judgments_name: bool):

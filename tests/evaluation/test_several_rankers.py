@@ -9,7 +9,7 @@ from fractions import Fraction
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
-from support.engines import by, refused, rows_of, table
+from support.engines import collect_rows, parametrize_engine, run_refused, table
 from support.main_job import write_table
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
@@ -103,7 +103,7 @@ def test_duplicates_of_several_score_columns_by_windows(spark, choices):
 BAD = [("high", "2"), ("2", "high")]
 
 
-@by(
+@parametrize_engine(
     "bad, options",
     local=[(bad, {"judged": judged}) for bad in BAD for judged in (False, True)],
     spark=[(BAD[0], {"check_duplicates": "all"})],
@@ -121,9 +121,13 @@ def test_a_text_that_is_no_number_in_one_score_column_is_bad_for_that_run_alone(
         columns |= relevance
     path = str(write_table(tmp_path / "rows.csv", columns))
     evaluation = evaluate_tables(path, score=["a", "b"], k=1, on_invalid="reject", **options, **engine)
-    values = {(row["run"], row["query_id"]): row["ndcg"] for row in rows_of(evaluation.per_query)}
+    values = {(row["run"], row["query_id"]): row["ndcg"] for row in collect_rows(evaluation.per_query)}
     assert values == {(of, query): float(query == "p" or of != run) for of in "ab" for query in "pq"}
-    assert {row["run"]: row["n_rejected"] for row in rows_of(evaluation.summary, "ndcg")} == {"a": 0, "b": 0, run: 1}
+    assert {row["run"]: row["n_rejected"] for row in collect_rows(evaluation.summary, "ndcg")} == {
+        "a": 0,
+        "b": 0,
+        run: 1,
+    }
     if engine["engine"] == "local":
         counted = evaluation.ranking.count_bad_rows()["input"]
         assert (counted.read, counted.rejected) == (6, {"score_not_a_number": 1})
@@ -133,7 +137,7 @@ def test_a_text_that_is_no_number_in_one_score_column_is_bad_for_that_run_alone(
 TWO_FORMS = [(form, judged) for form in ("run column", "score columns") for judged in (False, True)]
 
 
-@by("form, judged", local=TWO_FORMS, spark=TWO_FORMS[1:3])
+@parametrize_engine("form, judged", local=TWO_FORMS, spark=TWO_FORMS[1:3])
 def test_rankers_named_by_a_column_or_by_several_score_columns(engine, form, judged):
     """Forms of the same two rankers, each equal to the evaluations of one ranker at a time."""
     first = random_rows(50, special=False)
@@ -159,20 +163,20 @@ def test_rankers_named_by_a_column_or_by_several_score_columns(engine, form, jud
     assert_same_results(results_of(case, engine), expected)
 
 
-@by("zero", local=["zero"], window=["zero"])
+@parametrize_engine("zero", local=["zero"], window=["zero"])
 def test_a_query_without_run_and_relevance_is_none(engine, zero):
     """Query z is not in the run, and a null relevance is no judgment: NDCG of q alone is 1."""
     run = table([("q", "a", 1.0)], KEYS + "score double")
     judgments = table([("q", "a", 1.0), ("z", "c", None)], KEYS + "relevance double")
     evaluation = evaluate_tables(run, judgments, convention=f"default;unjudged_query={zero}", **engine)
-    (row,) = rows_of(evaluation.summary, "ndcg")
+    (row,) = collect_rows(evaluation.summary, "ndcg")
     assert (row["value"], row["n_queries"], row["n_unjudged"]) == (1.0, 1, 0)
 
 
 # --- Keys
 
 
-@by("judged", local=[False, True], spark=[True], window=[False])
+@parametrize_engine("judged", local=[False, True], spark=[True], window=[False])
 def test_keys_of_several_columns_with_awkward_names(engine, judged):
     """Spaces and accents in names; the same query text in two sessions is two queries; a key may be a number."""
     rows = [replace(row, query=("7", row.query)) for row in random_rows(51, special=False, unretrieved=False)]
@@ -195,7 +199,7 @@ def test_columns_with_a_dot_in_their_names(engine):
     names = {part: f"a.{part}" if part not in ("query", "segment") else f"a_{part}" for part in parts}
     data = pa.table({names[one]: [value] for one, value in parts.items()})
     roles = {element: names[element] for element in ("query", "item", "score", "relevance", "weight")}
-    rows = rows_of(evaluate_tables(data, segments=[names["segment"]], k=1, **roles, **engine).summary, "ndcg")
+    rows = collect_rows(evaluate_tables(data, segments=[names["segment"]], k=1, **roles, **engine).summary, "ndcg")
     assert {(row["segment_by"], row["value"]) for row in rows} == {("", 1.0), (names["segment"], 1.0)}
 
 
@@ -243,7 +247,7 @@ FORMS = {
 """Columns that the run lacks, and those that the judgments lack."""
 
 
-@by("form", local=FORMS, spark=["from both"])
+@parametrize_engine("form", local=FORMS, spark=["from both"])
 def test_segments_and_weights_reach_the_summary(engine, form):
     """Ten queries with a segment of the run, one of the judgments, one of both, and a weight."""
     rows = random_rows(53, n_queries=10, special=False, unretrieved=False)
@@ -259,7 +263,7 @@ def test_segments_and_weights_reach_the_summary(engine, form):
         judged = data.filter(data["relevance"].is_valid())
         tables = (without(data, "relevance", *of_run), without(judged, "score", *of_judgments))
     segments = ["country", "tier", "country+mobile"]
-    actual = rows_of(evaluate_tables(*tables, k=3, segments=segments, weight="w", **engine).summary, "ndcg")
+    actual = collect_rows(evaluate_tables(*tables, k=3, segments=segments, weight="w", **engine).summary, "ndcg")
     expected = {}
     for name, segment in {
         "": lambda n: "",
@@ -277,7 +281,7 @@ def test_segments_and_weights_reach_the_summary(engine, form):
 OF_QUERY = [("country", "long"), ("w", "long"), ("country", "run"), ("w", "judgments")]
 
 
-@by("column, of", local=OF_QUERY, spark=OF_QUERY[3:], window=OF_QUERY[:1])
+@parametrize_engine("column, of", local=OF_QUERY, spark=OF_QUERY[3:], window=OF_QUERY[:1])
 def test_a_segment_or_weight_that_is_not_constant_in_a_query_is_refused(engine, column, of):
     cells = [("q1", "x", 1.0, 1.0, "DE", 1.0), ("q2", "x", 1.0, 1.0, "DE", 1.0), ("q2", "y", 0.5, 0.0, "FR", 2.0)]
     data = table(cells, KEYS + "score double, relevance double, country string, w double")
@@ -286,21 +290,21 @@ def test_a_segment_or_weight_that_is_not_constant_in_a_query_is_refused(engine, 
         lacks = {"run": ((), ("country", "w")), "judgments": (("country", "w"), ())}[of]
         tables = (without(data, "relevance", *lacks[0]), without(data, "score", *lacks[1]))
     role = {"segments": ["country"]} if column == "country" else {"weight": "w"}
-    said = refused(evaluate_tables(*tables, **role, **engine))
+    said = run_refused(evaluate_tables(*tables, **role, **engine))
     assert f"'{column}'" in said
     assert "query_id=q2" in said
 
 
-@by("of_judgments", local=["DE"], spark=["DE"], window=["DE"])
+@parametrize_engine("of_judgments", local=["DE"], spark=["DE"], window=["DE"])
 def test_a_segment_of_the_run_that_judgments_contradict_in_one_item_is_refused(engine, of_judgments):
     run = table([("q", "x", 2.0, "DE"), ("q", "y", 1.0, "FR")], KEYS + "score double, country string")
     judgments = table([("q", item, 1.0, of_judgments) for item in "xy"], KEYS + "relevance double, country string")
-    said = refused(evaluate_tables(run, judgments, segments=["country"], **engine))
+    said = run_refused(evaluate_tables(run, judgments, segments=["country"], **engine))
     assert "'country'" in said
     assert " in query query_id=q" in said
 
 
-@by("of", local=["run", "judgments"], window=["run", "judgments"])
+@parametrize_engine("of", local=["run", "judgments"], window=["run", "judgments"])
 def test_a_query_without_a_weight_is_refused_as_what_it_is(engine, of):
     """The other table has the weights: p is in the run and not judged, or judged and not in the run."""
     ids = [("p", "x", 1.0), ("q", "x", 1.0)]
@@ -309,7 +313,7 @@ def test_a_query_without_a_weight_is_refused_as_what_it_is(engine, of):
     at = 1 if of == "run" else 0
     tables[at] = table(weighted, KEYS + f"{('score', 'relevance')[at]} double, w double")
     convention = Convention(unjudged_query="zero", missing_query="zero")
-    said = refused(evaluate_tables(*tables, weight="w", convention=convention, **engine))
+    said = run_refused(evaluate_tables(*tables, weight="w", convention=convention, **engine))
     where, rule = {
         "run": ("is in the run but not judged, and only the judgments have weights", "unjudged_query"),
         "judgments": ("is judged but not in the run, and only the run has weights", "missing_query"),

@@ -19,7 +19,7 @@ from support.random_rankings import (
     load,
     queries_without_ties,
 )
-from support.spark_rankings import Case, collect_cases, convention_of, session_settings
+from support.spark_rankings import Case, build_convention, collect_cases, session_settings
 
 from ndcg_spark.conventions import PRESETS, Convention
 from ndcg_spark.evaluation.frames.ranking import rank_queries
@@ -106,7 +106,7 @@ def test_other_tools(spark, shared_data):
     """scikit-learn and ranx order tied items as they like: compared where no tie reaches the cutoff."""
     cases = {}
     for tool in RUN_TOOLS:
-        settings = settings_of(convention_of(CHOICES_OF_TOOL[tool]), null_score="unretrieved")
+        settings = settings_of(build_convention(CHOICES_OF_TOOL[tool]), null_score="unretrieved")
         names = [name for name in DATA_SETS if expected_of(shared_data, tool, [name])]
         cases[tool] = Case(data=tables_of(spark, shared_data, *names)[0], settings=settings)
     untied = {
@@ -177,7 +177,7 @@ def test_means_and_numbers_of_queries(spark, shared_data):
         for (tool, run, over, k), group in load(shared_data, name).means.items()
     }
     chosen = {
-        (tool, over): convention_of(choices_of_mean(tool, over))
+        (tool, over): build_convention(choices_of_mean(tool, over))
         for tool, _, over, _ in means
         if tool in CHOICES_OF_TOOL and tool not in TIES_UNSPECIFIED and CHOICES_OF_TOOL[tool].ties != "expected"
     }
@@ -214,7 +214,7 @@ def test_the_counts_of_a_long_table_of_real_rankings(spark, shared_data):
     ]
     choices = CHOICES_OF_TOOL["pytrec_eval"]
     settings = settings_of(
-        convention_of(choices), columns=Columns(item="doc_id"), null_score="unretrieved", cutoffs=(10,)
+        build_convention(choices), columns=Columns(item="doc_id"), null_score="unretrieved", cutoffs=(10,)
     )
     actual = collect_cases({"one": Case(data=long.where("run like '%:results.trunc'"), settings=settings)})["one"]
     expected = evaluate(rows, choices, [10])

@@ -8,10 +8,10 @@ from itertools import product
 import pytest
 from pyspark.sql import functions as F
 from support.engines import table
-from support.expectations import refusal
+from support.expectations import collect_refusal
 from support.oracle import Choices, evaluate, gain_function, ranked
 from support.random_rankings import random_rows
-from support.spark_rankings import array_table, close, convention_of, scored_table
+from support.spark_rankings import array_table, build_convention, close, scored_table
 
 from ndcg_spark import Convention
 from ndcg_spark import evaluate as evaluate_tables
@@ -30,7 +30,7 @@ def test_rows_add_up_to_dcg_and_idcg(spark, name):
         "negatives": Choices(ties="item_asc", negative="clip", ideal="retrieved"),
     }[name]
     rows = random_rows(80, negatives=name == "negatives")
-    settings = EvaluationSettings(convention=convention_of(choices), cutoffs=(None,), null_score="unretrieved")
+    settings = EvaluationSettings(convention=build_convention(choices), cutoffs=(None,), null_score="unretrieved")
     viewed = rank_rows(scored_table(spark, rows), settings).collect()
     by_query: dict[str, list] = {}
     for row in viewed:
@@ -109,7 +109,7 @@ def test_rows_add_up_whatever_the_ties_the_ideal_and_the_cutoff(spark):
 
 def test_the_view_refuses_or_resolves_duplicates_as_evaluate_does(spark):
     frame = spark.createDataFrame(TWICE, LONG)
-    assert "appears twice" in refusal(rank_rows(frame, EvaluationSettings()))
+    assert "appears twice" in collect_refusal(rank_rows(frame, EvaluationSettings()))
     best = EvaluationSettings(convention=Convention(duplicates="best"))
     assert [row["relevance"] for row in rank_rows(frame, best).collect()] == [1.0]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.arrow_rows import array_table, convention_for, forms, long_table
-from support.engines import by, rows_of, table
+from support.arrow_rows import build_array_table, build_forms, build_long_table, choose_convention
+from support.engines import collect_rows, parametrize_engine, table
 from support.oracle import Choices, Cutoff, Row, evaluate, mean, ranked
 from support.random_rankings import GIANT_QUERY, random_rows
 from support.spark_rankings import (
@@ -19,8 +19,8 @@ from support.spark_rankings import (
     STRUCTS,
     Case,
     assert_same_results,
+    build_convention,
     collect_cases,
-    convention_of,
     differences,
     every_strategy,
     session_settings,
@@ -73,10 +73,10 @@ def rows_for(name: str, seed: int = 0) -> list[Row]:
 
 
 def cases_of(rows: Sequence[Row], choices: Choices, cutoffs: tuple[Cutoff, ...]) -> Iterator[tuple[str, Case]]:
-    for form, tables, columns in forms(rows, choices):
+    for form, tables, columns in build_forms(rows, choices):
         missing = {"null_score": "unretrieved"} if form in ("long", "rank") else {}
         settings = EvaluationSettings(
-            columns=columns, convention=convention_for(columns, choices), cutoffs=cutoffs, **missing
+            columns=columns, convention=choose_convention(columns, choices), cutoffs=cutoffs, **missing
         )
         yield form, Case(data=tables["input"], judgments=tables.get("judgments"), settings=settings)
 
@@ -91,7 +91,7 @@ def test_every_form_equals_the_oracle(name, seed):
     assert len(cases) == (2 if name in ("expected", "best, skip") else 6)
     for form, case in cases.items():
         assert differences(case.results_here(), expected) == "", form
-        means = {row["k"]: row["value"] for row in rows_of(case.ranking_here().summary(), "ndcg")}
+        means = {row["k"]: row["value"] for row in collect_rows(case.ranking_here().summary(), "ndcg")}
         assert means == pytest.approx({k: mean(expected, k) for k in CUTOFFS}, abs=1e-12), form
 
 
@@ -148,14 +148,14 @@ def test_functions_of_numpy_and_tables_of_discounts(ours, theirs):
     rows, choices = random_rows(31, ties=False), Choices(gain=lambda rel: rel**0.5, discount=theirs, ties="item_asc")
     convention = Convention(gain=np.sqrt, discount=ours)
     settings = EvaluationSettings(cutoffs=(1, 3), null_score="unretrieved", convention=convention)
-    actual = Case(data=long_table(rows, choices), settings=settings).results_here()
+    actual = Case(data=build_long_table(rows, choices), settings=settings).results_here()
     assert_same_results(actual, evaluate(rows, choices, [1, 3]))
 
 
 # --- Given ranks
 
 
-@by("k", local=[[1, 4, 5, "all"]], window=[[1, 4, 5, "all"]])
+@parametrize_engine("k", local=[[1, 4, 5, "all"]], window=[[1, 4, 5, "all"]])
 def test_given_ranks_with_gaps_keep_their_discounts(engine, k):
     """Items on ranks 2 and 5 only: DCG = 1/log2(3) + 3/log2(6), as if other items had been cut from the log."""
     data = table(
@@ -164,7 +164,7 @@ def test_given_ranks_with_gaps_keep_their_discounts(engine, k):
     evaluation = evaluate_tables(data, rank="rank", k=k, convention="linear", **engine)
     whole = 0.6309297535714575 + 3 * 0.38685280723454163
     expected = {1: 0.0, 4: 0.6309297535714575, 5: whole, None: whole}
-    assert {row["k"]: row["dcg"] for row in rows_of(evaluation.per_query)} == pytest.approx(expected, abs=1e-12)
+    assert {row["k"]: row["dcg"] for row in collect_rows(evaluation.per_query)} == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("check", ["top", "none"])
@@ -175,9 +175,9 @@ def test_items_of_relevance_0_keep_negative_ones_from_the_first_ideal_ranks(chec
     choices = Choices(gain="linear", ties="item_asc")
     settings = EvaluationSettings(
         columns=RANKED, cutoffs=(1, 2, 3, 12), null_score="unretrieved", check_duplicates=check,
-        convention=convention_of(choices),
+        convention=build_convention(choices),
     )  # fmt: skip
-    actual = Case(data=long_table(rows, choices), settings=settings).results_here()
+    actual = Case(data=build_long_table(rows, choices), settings=settings).results_here()
     assert (actual["q", 2].idcg, actual["q", 3].idcg) == pytest.approx((2.0, 1.5), abs=1e-12)
     assert actual["no zero", 3].idcg == pytest.approx(1 - 0.6309297535714575 - 2 * 0.5, abs=1e-12)
     assert actual["zeros enough", 3].idcg == 0.0
@@ -188,9 +188,9 @@ def test_condensed_given_ranks_close_up_whatever_the_tie_rule():
     """Ranks are all different, so that no tie rule is asked and no order column needed; see above for one."""
     rows, choices = random_rows(41, ties=False), Choices(ties="input_order", unjudged="condensed")
     settings = EvaluationSettings(
-        columns=RANKED, convention=convention_of(choices), cutoffs=(1, 3), null_score="unretrieved"
+        columns=RANKED, convention=build_convention(choices), cutoffs=(1, 3), null_score="unretrieved"
     )
-    actual = Case(data=long_table(rows, choices), settings=settings).results_here()
+    actual = Case(data=build_long_table(rows, choices), settings=settings).results_here()
     assert_same_results(actual, evaluate(rows, choices, [1, 3]))
 
 
@@ -201,7 +201,7 @@ def test_condensed_given_ranks_close_up_whatever_the_tie_rule():
 def test_arrays_of_whole_numbers_decimals_and_booleans(kind):
     rows = [row for row in random_rows(42, special=False, unretrieved=False) if row.relevance in (None, 0.0, 1.0)]
     choices = Choices(ties="item_asc", ideal="retrieved")
-    lists = array_table(rows, choices).select(["query_id", "ranked"]).rename_columns(["query_id", "relevance"])
+    lists = build_array_table(rows, choices).select(["query_id", "ranked"]).rename_columns(["query_id", "relevance"])
     lists = lists.set_column(1, "relevance", lists["relevance"].cast(pa.list_(kind)))
     actual = Case(data=lists, settings=EvaluationSettings(cutoffs=(1, 3, None))).results_here()
     assert_same_results(actual, evaluate(rows, choices, [1, 3, None]))
@@ -220,15 +220,15 @@ MISSING = Row(query="missing", item="x", relevance=1.0)
 def test_judged_items_that_are_not_in_an_array_count(rows, ideal):
     """In n_judged and n_relevant whatever the ideal; and an empty array makes a query a missing one."""
     choices = Choices(ties="item_asc", ideal=ideal)
-    settings = EvaluationSettings(columns=STRUCTS, cutoffs=(1, 2, None), convention=convention_of(choices))
-    actual = Case(data=array_table(rows, choices), settings=settings).results_here()
+    settings = EvaluationSettings(columns=STRUCTS, cutoffs=(1, 2, None), convention=build_convention(choices))
+    actual = Case(data=build_array_table(rows, choices), settings=settings).results_here()
     assert_same_results(actual, evaluate(rows, choices, [1, 2, None]))
 
 
 # --- Long tables
 
 
-@by("judged", local=[False, True], window=[False, True])
+@parametrize_engine("judged", local=[False, True], window=[False, True])
 def test_unjudged_items_are_not_in_the_ideal_of_a_clipped_table(engine, judged):
     """Level 1 gains less than nothing here; an unjudged item is no level 0. IDCG@1 is the gain of level 1."""
     ids = "query_id string, item_id string"
@@ -237,14 +237,17 @@ def test_unjudged_items_are_not_in_the_ideal_of_a_clipped_table(engine, judged):
     if not judged:
         tables = (run.append_column("relevance", pa.array([1.0, None])),)
     convention = "default;gain=table:0=-3,1=-2;ties=item_asc;negative=clip;ideal=retrieved"
-    (row,) = rows_of(evaluate_tables(*tables, k=1, convention=convention, **engine).per_query)
+    (row,) = collect_rows(evaluate_tables(*tables, k=1, convention=convention, **engine).per_query)
     assert (row["dcg"], row["idcg"], row["status"]) == (-2.0, -2.0, "no_relevant")
 
 
 def test_a_long_table_needs_no_item_where_no_rule_asks_for_it():
     rows, choices = random_rows(43), Choices(ties="input_order")
     settings = EvaluationSettings(
-        columns=replace(LONG, item=None), convention=convention_of(choices), cutoffs=(1, 10), null_score="unretrieved"
+        columns=replace(LONG, item=None),
+        convention=build_convention(choices),
+        cutoffs=(1, 10),
+        null_score="unretrieved",
     )
-    actual = Case(data=long_table(rows, choices).drop_columns(["item_id"]), settings=settings).results_here()
+    actual = Case(data=build_long_table(rows, choices).drop_columns(["item_id"]), settings=settings).results_here()
     assert_same_results(actual, evaluate(rows, choices, [1, 10]))

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score
-from support.arrow_rows import long_table
-from support.engines import by
-from support.main_job import assert_refused, mean_ndcg, value_of, write_rows
+from support.arrow_rows import build_long_table
+from support.engines import parametrize_engine
+from support.main_job import assert_refused, find_value, mean_ndcg, write_rows
 from support.oracle import Choices, Cutoff, Row, evaluate, only, rows_by_query, scored, to_float32
 from support.random_rankings import random_rows
 from support.spark_rankings import (
     EXACT_FIELDS,
     Case,
+    build_convention,
     close,
-    convention_of,
     session_settings,
     shuffled,
 )
@@ -115,8 +115,8 @@ def expected_of(rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff]
 
 def case_of(rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff], form: str) -> Case:
     """Of a long table, or of a run with judgments."""
-    table = long_table(rows, choices)
-    settings = EvaluationSettings(convention=convention_of(choices), cutoffs=tuple(cutoffs), tie_bounds=True)
+    table = build_long_table(rows, choices)
+    settings = EvaluationSettings(convention=build_convention(choices), cutoffs=tuple(cutoffs), tie_bounds=True)
     if form == "long":
         return Case(data=table, settings=replace(settings, null_score="unretrieved"))
     run = table.filter(table["score"].is_valid()).drop_columns(["relevance"])
@@ -135,7 +135,7 @@ def together(frames: Mapping[str, DataFrame]) -> dict[str, list[Any]]:
     return actual
 
 
-@by("name", local=CASES, spark=["expected, float32, clip, retrieved"])
+@parametrize_engine("name", local=CASES, spark=["expected, float32, clip, retrieved"])
 def test_every_query_scores_what_the_oracle_says(engine, name):
     """Cut in the query engine (k=5) and from whole lists; each rule meets both forms of input with either."""
     rows, choices = rows_of(name), CASES[name][0]
@@ -184,7 +184,7 @@ def test_expected_ties_are_those_of_scikit_learn():
     }  # it refuses single items
     kept = [row for group in lists.values() for row in group]
     settings = EvaluationSettings(cutoffs=(1, 3, 10, None), convention=PRESETS["sklearn"])
-    case = Case(data=long_table(kept, Choices()), settings=settings)
+    case = Case(data=build_long_table(kept, Choices()), settings=settings)
     actual = case.ranking_here().per_query().to_pylist()
     assert len(actual) == 4 * len(lists) >= 120
     for row in actual:
@@ -290,7 +290,9 @@ def test_a_constant_scorer_is_warned_of_and_its_bounds_lie_apart(tmp_path):
         "warning: run 'constant' is nearly constant: on average 100% of the first 2"
     )
     metrics = ("ndcg_worst", "ndcg", "ndcg_best", "tied_share")
-    values = {run: [value_of(ended.json, metric, 2, run=run) for metric in metrics] for run in ("constant", "sorted")}
+    values = {
+        run: [find_value(ended.json, metric, 2, run=run) for metric in metrics] for run in ("constant", "sorted")
+    }
     assert values["constant"] == pytest.approx([0.0, (1.0 + L) / 4.0, 1.0, 1.0], rel=0, abs=EXACT)
     assert values["sorted"] == pytest.approx([L, L, L, 0.0], rel=0, abs=EXACT)
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
-from support.engines import by, refused, table, with_columns
-from support.main_job import assert_refused, command, mean_ndcg
+from support.engines import parametrize_engine, run_refused, table, with_columns
+from support.main_job import assert_refused, mean_ndcg, run_command
 
 from ndcg_spark import compare, evaluate, report
 from ndcg_spark.errors import InputRefusedError
@@ -131,7 +131,7 @@ SAYS = {"queries": "none of its queries is judged; compare query_id='q0' with 's
 UNMATCHED = ("items_in_capitals", "queries_with_a_prefix")
 
 
-@by(
+@parametrize_engine(
     "form, way",
     local=[(form, way) for form in FORMS for way in (WAYS if form in ("long", "weighted") else UNMATCHED)],
     spark=[("long", "items_of_the_next_query"), ("lists", UNMATCHED[1])],
@@ -145,7 +145,7 @@ def test_what_becomes_of_a_run(engine, form, way, capsys):
     assert world.outcome == {"as_they_are": "plain", "items_in_capitals": "items",
                              "queries_with_a_prefix": "queries", **wanted}[way]  # fmt: skip
     if world.outcome in SAYS:
-        said = refused(result)
+        said = run_refused(result)
         assert SAYS[world.outcome] in said
         assert "allow_unmatched=True accepts zeros" in said
         return
@@ -199,7 +199,9 @@ def test_no_rule_of_a_convention_hides_it(convention):
 
 def test_judgments_without_rows_and_runs_without_rows(engine):
     world, options = World(3, as_they_are), {"k": K, "item": "sku", **engine}
-    assert "the judgments have no relevances" in refused(evaluate(world.run, world.judgments.slice(0, 0), **options))
+    assert "the judgments have no relevances" in run_refused(
+        evaluate(world.run, world.judgments.slice(0, 0), **options)
+    )
     actual = evaluate(world.run.slice(0, 0), world.judgments, **options).to_pandas()
     assert actual["value"].tolist() == [0.0]  # all queries are missing, as before
 
@@ -283,9 +285,11 @@ def test_the_main_job_refuses_and_writes_nothing(engine, files, tmp_path):
 def test_the_job_that_compares_refuses_and_writes_nothing(spark, files, tmp_path):
     asked = ("compare-runs", *files, "--baseline", "good", "--flips", "0", "--replicates", "0")
     output = ("--output", tmp_path / "comparison")
-    assert_refused(command(*asked, *output), BAD, "compare sku='SKU-0' with 'sku-", WAY_OUT, "Nothing was written")
+    assert_refused(
+        run_command(*asked, *output), BAD, "compare sku='SKU-0' with 'sku-", WAY_OUT, "Nothing was written"
+    )
     assert not (tmp_path / "comparison").exists()
-    kept = command(*asked, *output, "--allow-unmatched", "--json", "-")
+    kept = run_command(*asked, *output, "--allow-unmatched", "--json", "-")
     assert (kept.code, kept.complaints) == (0, [])
     assert BAD in kept.out.splitlines()
     assert not [name for row in kept.json["comparison"] for name in row if name.startswith("__")]

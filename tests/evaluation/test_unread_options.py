@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
-from support.engines import by, rows_of, table
-from support.main_job import assert_refused, command
+from support.engines import collect_rows, parametrize_engine, table
+from support.main_job import assert_refused, run_command
 
 from ndcg_spark import compare, evaluate
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
@@ -48,7 +48,7 @@ def outcome(**options):
     """Rows of the summary, or the refusal."""
     names = ("run", "segment_by", "segment", "metric", "k", "value", "ci_low")
     try:
-        return sorted(repr([row[name] for name in names]) for row in rows_of(evaluate(TABLE, **options).summary))
+        return sorted(repr([row[name] for name in names]) for row in collect_rows(evaluate(TABLE, **options).summary))
     except NdcgSparkError as error:
         return str(error)
 
@@ -56,7 +56,7 @@ def outcome(**options):
 USUAL = outcome()
 
 
-@by("name", local=[name for name in OPTIONS if name not in OF_SPARK], spark=OF_SPARK)
+@parametrize_engine("name", local=[name for name in OPTIONS if name not in OF_SPARK], spark=OF_SPARK)
 def test_every_option_is_read_or_refused(engine, name):
     actual = outcome(**{name: VALUES[name]}, **engine)
     assert (actual != USUAL) == (name not in SAME_VALUES)
@@ -133,14 +133,14 @@ DUPLICATES = (
 DIAGNOSE = ("diagnose runs --input x.parquet", {"order-col": "o"}, "--order-col has no effect")
 
 
-@by("words, options, message", local=FLAGS, spark=[DUPLICATES, DIAGNOSE])
+@parametrize_engine("words, options, message", local=FLAGS, spark=[DUPLICATES, DIAGNOSE])
 def test_a_flag_without_effect_is_refused_and_a_key_of_a_file_is_not(
     tmp_path, monkeypatch, engine, words, options, message
 ):
     """A file for --config may serve several commands."""
     monkeypatch.chdir(tmp_path)
     flags = [text for name, group in options.items() for text in (f"--{name}", group)]
-    assert_refused(command(*words.split(), *flags), message)
+    assert_refused(run_command(*words.split(), *flags), message)
     lines = [f"{name} = {group if isinstance(group, int) else repr(group)}\n" for name, group in options.items()]
     (tmp_path / "options.toml").write_text("".join(lines))
-    assert_refused(command(*words.split(), "--config", "options.toml"), "there is no path 'x.parquet'")
+    assert_refused(run_command(*words.split(), "--config", "options.toml"), "there is no path 'x.parquet'")

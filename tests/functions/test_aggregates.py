@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from pyspark.sql import functions as F
 from support import metric_definitions
-from support.expectations import refusal
-from support.metric_definitions import over_all_orders
+from support.expectations import collect_refusal
+from support.metric_definitions import average_over_orders
 from support.oracle import Choices
 from support.oracle import evaluate as evaluate_rows
 from support.random_rankings import random_rows
@@ -94,7 +94,7 @@ def test_the_expected_value_is_the_mean_over_all_orders(spark):
         row = table.agg(*columns).first()
         for (metric, more), actual in zip(asked, row, strict=True):
             definition = partial(getattr(metric_definitions, metric), **dict(more))
-            expected = over_all_orders(lambda ranked: definition(ranked, JUDGED, k), GROUPS)  # noqa: B023
+            expected = average_over_orders(lambda ranked: definition(ranked, JUDGED, k), GROUPS)  # noqa: B023
             assert actual == pytest.approx(expected, abs=1e-14), (metric, more, k)
         if k == 3:
             of_1 = dict(zip(asked, row, strict=True))
@@ -186,15 +186,17 @@ def test_bad_values_are_refused(spark):
     for score, relevance, told in BAD:
         table = spark.createDataFrame([(3.0, 1.0), (score, relevance)], "score double, relevance double")
         for function in (f.ndcg_at, f.reciprocal_rank_at):
-            assert (refusal(table.agg(function("score", "relevance", k=1))) or "").startswith(told)
+            assert (collect_refusal(table.agg(function("score", "relevance", k=1))) or "").startswith(told)
     table = spark.createDataFrame([(3.0, 64.0)], "score double, relevance double")
-    assert (refusal(table.agg(f.ndcg_at("score", "relevance"))) or "").startswith("relevance 64 in column relevance")
+    assert (collect_refusal(table.agg(f.ndcg_at("score", "relevance"))) or "").startswith(
+        "relevance 64 in column relevance"
+    )
     assert table.agg(f.dcg_at("score", "relevance", gain="linear")).collect()[0][0] == 64.0
-    message = refusal(table.agg(f.ndcg_at("score", "relevance", gain="table:0=0,1=1"))) or ""
+    message = collect_refusal(table.agg(f.ndcg_at("score", "relevance", gain="table:0=0,1=1"))) or ""
     assert message.startswith("relevance 64 has no gain in the table [0.0, 1.0]")
     # Text that Spark cannot read as a number would be an item that was not retrieved, or unjudged.
     for name in ("score", "relevance"):
-        message = refusal(table.withColumn(name, F.lit("3")).agg(f.ndcg_at("score", "relevance")))
+        message = collect_refusal(table.withColumn(name, F.lit("3")).agg(f.ndcg_at("score", "relevance")))
         assert message == f"column {name} ({name}) is string, not a number; cast it first."
 
 

@@ -9,7 +9,7 @@ from chispa import assert_column_equality
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from support import metric_definitions
-from support.expectations import refusal
+from support.expectations import collect_refusal
 from support.oracle import Choices, Row, only, ranked
 from support.spark_rankings import close
 
@@ -75,12 +75,12 @@ def test_a_relevance_whose_gain_is_no_number_is_refused(spark):
     for value, shown in ((math.inf, "Infinity"), (-math.inf, "-Infinity"), (2000.0, "2000"), (63.5, "63.5")):
         table = spark.createDataFrame([([3.0, value, None, 1.0], [63.0])], "rels array<double>, good array<double>")
         for column in (ndcg("rels"), dcg("rels"), ndcg("good", "rels")):
-            assert refusal(table.select(column)) == (
+            assert collect_refusal(table.select(column)) == (
                 f"relevance {shown} in array rels has a gain that is infinite or above 2^63; "
                 "remove the item or choose another gain."
             )
     assert table.select(dcg("good", gain="linear"), dcg("good")).collect()[0] == (63.0, 2.0**63 - 1)
-    message = refusal(table.select(ndcg("rels", gain="table:0=0,1=1")))
+    message = collect_refusal(table.select(ndcg("rels", gain="table:0=0,1=1")))
     assert message == "relevance 3 has no gain in the table [0.0, 1.0]."
 
 
@@ -89,7 +89,7 @@ def test_nan_is_a_bad_value_and_null_an_unjudged_item(spark):
     for kind in ("double", "float"):
         table = spark.createDataFrame(cells, f"n int, rels array<{kind}>, good array<{kind}>")
         for column in (ndcg("rels"), dcg(table["rels"], k=1), ndcg("good", "rels")):
-            message = refusal(table.select("n", column)) or ""
+            message = collect_refusal(table.select("n", column)) or ""
             assert message.startswith("nan_relevance in array rels: NaN is a bad value; set it to null")
         actual = table.where("n = 2").select(ndcg("rels"), dcg("rels", gain="linear")).collect()[0]
         assert actual == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
@@ -116,8 +116,8 @@ def test_an_array_of_text_is_refused(spark):
     """Else text that is no number would be an unjudged item."""
     table = spark.createDataFrame([(["3", "two"],)], "rels array<string>")
     told = "array rels is array<string>; it must hold numbers (relevances): cast it first."
-    assert refusal(table.select(dcg("rels"))) == told
-    assert refusal(table.select(recall("rels"))) == told
+    assert collect_refusal(table.select(dcg("rels"))) == told
+    assert collect_refusal(table.select(recall("rels"))) == told
 
 
 def test_columns_are_named_after_their_arguments(spark):
@@ -211,9 +211,9 @@ def test_ids_in_place_of_relevances_are_refused(spark):
     table = spark.createDataFrame([([11, 25, 7], [7, 3])], "prediction array<bigint>, label array<bigint>")
     told = "the ranked array has a relevance that is not in the judged array: pass relevances, not ids"
     for column in (ndcg("prediction", "label"), recall("prediction", "label")):
-        assert (refusal(table.select(column)) or "").startswith(told)
+        assert (collect_refusal(table.select(column)) or "").startswith(told)
     nothing_judged = table.withColumn("label", F.lit(None).cast("array<bigint>"))
-    assert (refusal(nothing_judged.select(ndcg("prediction", "label"))) or "").startswith(told)
+    assert (collect_refusal(nothing_judged.select(ndcg("prediction", "label"))) or "").startswith(told)
 
 
 def test_what_is_ranked_is_part_of_what_is_judged(spark):
@@ -230,7 +230,7 @@ def test_what_is_ranked_is_part_of_what_is_judged(spark):
             columns += [recall("ranked", "judged", k=1), average_precision("ranked", "judged", denominator="k")]
         for column in columns:
             told = "the ranked array has a relevance that is not in the judged array"
-            assert (refusal(table.select(column)) or "").startswith(told), listed
+            assert (collect_refusal(table.select(column)) or "").startswith(told), listed
     zeros = spark.createDataFrame([([1.0, 0.0, 0.0, 1.0], [1.0, 1.0])], "ranked array<double>, judged array<double>")
     assert zeros.select(recall("ranked", "judged")).collect()[0][0] == 1.0
 

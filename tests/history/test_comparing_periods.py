@@ -8,7 +8,7 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.comparing import compared, key_hash, key_hashes, metric_of, settings_of, through
+from support.comparing import build_metric, build_settings, compare_rows, hash_key, hash_keys, run_worker
 from support.expectations import near
 
 from ndcg_spark.comparison.kernels import hash_words
@@ -55,7 +55,7 @@ def nights(days, settings, **more):
     actual = []
     for at, day in enumerate(days):
         night = MONDAY + timedelta(days=at)
-        for row in compared(day_rows(day, **more), settings):
+        for row in compare_rows(day_rows(day, **more), settings):
             held = {"night": night, "as_of": MONDAY + timedelta(days=len(days) - 1), "periods": [WEEK]}
             actual.append({**row, **held, "convention": "default", "config_hash": "aa11"})
     return actual
@@ -63,13 +63,13 @@ def nights(days, settings, **more):
 
 def test_companions_stay_untested_in_periods():
     """Two metrics with the same values: as a companion, the second leaves the first its p-value, else it doubles."""
-    pair = (metric_of("ndcg"), metric_of("dcg"))
+    pair = (build_metric("ndcg"), build_metric("dcg"))
     beside = (pair[0], replace(pair[1], asked=""))
     for independence in ("query_day", "query", "day"):
         options = {"replicates": 50, "flips": 99, "keep_replicates": True}
         week = RollUpSettings(periods=("week",), independence=independence)
-        alone = rolled(nights(DAYS, settings_of(**options, metrics=beside)), week)
-        both = rolled(nights(DAYS, settings_of(**options, metrics=pair)), week)
+        alone = rolled(nights(DAYS, build_settings(**options, metrics=beside)), week)
+        both = rolled(nights(DAYS, build_settings(**options, metrics=pair)), week)
         (ndcg,) = [row for row in alone if row["metric"] == "ndcg"]
         (dcg,) = [row for row in alone if row["metric"] == "dcg"]
         assert [dcg[name] for name in ("p_value", "p_holm", "p_bh", "verdict")] == [None] * 4
@@ -84,18 +84,18 @@ def test_companions_stay_untested_in_periods():
 )
 def test_periods_follow_the_direction_of_their_metric(metric, verdict, wins):
     """Of 12 queries, 8 rise, one ties and 3 fall; stored wins are turned once, by the night."""
-    metrics = (metric_of(metric),)
+    metrics = (build_metric(metric),)
     for independence in ("query_day", "day", "query"):
         options = {"replicates": 200, "flips": 999, "keep_replicates": True, "metrics": metrics}
         week = RollUpSettings(periods=("week",), independence=independence)
-        (row,) = rolled(nights(DAYS, settings_of(**options)), replace(week, confidence=0.7))
+        (row,) = rolled(nights(DAYS, build_settings(**options)), replace(week, confidence=0.7))
         assert (row["n_wins"], row["n_ties"], row["n_losses"]) == (wins, 1, 11 - wins)
         assert (row["difference"] > 0, row["verdict"]) == (True, verdict)
 
 
 def test_a_segment_that_one_run_lacks_on_every_night_stays_unclear():
     country = {"country": {"s1": "DE", "s2": "US", "s3": "DE", "s4": "US", "s5": "US"}}
-    settings = settings_of(segment_sets=(("country",),))
+    settings = build_settings(segment_sets=(("country",),))
     rows = nights(DAYS, settings, **country)
     for row in rows:
         if row["segment"] == "DE":
@@ -117,10 +117,10 @@ def rolled(rows, settings=None, *, rows_per_batch=2):
     table = table.sort_by(
         [(name, "ascending") for name in ("baseline", "run", "segment_by", "segment", "metric", "k", "night")]
     )
-    actual = through(roll_up_nights, [table], settings, rows_per_batch=rows_per_batch)
+    actual = run_worker(roll_up_nights, [table], settings, rows_per_batch=rows_per_batch)
     family = [hash((row["period_start"], row["baseline"])) for row in actual.to_pylist()]
     actual = actual.append_column(FAMILY, pa.array(family, pa.int64())).sort_by(FAMILY)
-    decided = through(decide_families, [actual], settings)
+    decided = run_worker(decide_families, [actual], settings)
     assert decided.schema == PERIOD_SCHEMA
     return decided.to_pylist()
 
@@ -143,7 +143,7 @@ def all_at_once(days, *, cluster):
     [("query_day", 0.020627773765), ("query", 0.033949230333), ("day", 0.014166666667)],
 )
 def test_three_days(independence, std_error):
-    stored = nights(DAYS, settings_of(replicates=1000, flips=9999, keep_replicates=True))
+    stored = nights(DAYS, build_settings(replicates=1000, flips=9999, keep_replicates=True))
     settings = RollUpSettings(periods=("week",), independence=independence)
     (row,) = rolled(stored, settings)
     assert (row["difference"], row["std_error"]) == (near(0.078333333333), near(std_error))
@@ -152,7 +152,7 @@ def test_three_days(independence, std_error):
 
 
 def test_replicates_decide_where_they_are_stored():
-    stored = nights(DAYS, settings_of(replicates=1000, flips=99, keep_replicates=True))
+    stored = nights(DAYS, build_settings(replicates=1000, flips=99, keep_replicates=True))
     assert rolled(stored)[0]["independence"] == "query"
     stored[1]["replicates"] = None
     assert rolled(stored)[0]["independence"] == "query_day"
@@ -162,7 +162,7 @@ def test_replicates_decide_where_they_are_stored():
 
 def test_nights_with_different_numbers_of_replicates_are_refused():
     week, *others = (
-        nights(DAYS, settings_of(replicates=drawn, flips=flips, keep_replicates=True))
+        nights(DAYS, build_settings(replicates=drawn, flips=flips, keep_replicates=True))
         for drawn, flips in ((40, 99), (40, 9), (80, 99))
     )
     mixed = [[*week[:2], other[2]] for other in others]
@@ -181,11 +181,11 @@ def test_nights_with_different_numbers_of_replicates_are_refused():
 def test_a_query_keeps_its_weight_and_sign_from_day_to_day():
     """By loops over the definition: the sum of a query over its days is drawn, and flipped, as a whole."""
     n_replicates, n_flips = 40, 199
-    stored = nights(DAYS, settings_of(replicates=n_replicates, flips=n_flips, keep_replicates=True))
+    stored = nights(DAYS, build_settings(replicates=n_replicates, flips=n_flips, keep_replicates=True))
     (row,) = rolled(stored)
     table = np.repeat(np.arange(9), [24109, 24110, 12055, 4017, 1005, 201, 34, 4, 1])
     names = sorted({name for day in DAYS for name in day})
-    hashes = key_hashes(names)
+    hashes = hash_keys(names)
     drawn = table[hash_words(hashes, 42, 1, n_replicates // 4).astype("<u8").view("<u2")]
     bits = np.unpackbits(hash_words(hashes, 42, 2, 4).astype("<u8").view("u1"), axis=1, bitorder="little")
     sums = np.array([sum(round((day[q][1] - day[q][0]) * 2**32) for day in DAYS if q in day) for q in names])
@@ -197,7 +197,7 @@ def test_a_query_keeps_its_weight_and_sign_from_day_to_day():
     flips = [abs(int((1 - 2 * bits[:, r].astype(np.int64)) @ sums)) for r in range(n_flips)]
     count = sum(flip + n_differ >= abs(int(sums.sum())) for flip in flips)
     assert (row["p_sign_flip"], row["n_flips"]) == ((1 + count) / (1 + n_flips), n_flips)
-    assert key_hash("s1") == int(hashes[0])
+    assert hash_key("s1") == int(hashes[0])
 
 
 # ------------------------------------------------------------------------- one comparison of all the nights
@@ -213,14 +213,14 @@ def test_query_day_has_the_bits_of_one_comparison(weighted):
     days = random_days()
     weight = {f"q{n}": 0.5 + n % 3 for n in range(60)} if weighted else {}
     named = {"weight": "weight"} if weighted else {}
-    stored = nights(days, settings_of(segment_sets=(("country",),), **named), weight=weight)
+    stored = nights(days, build_settings(segment_sets=(("country",),), **named), weight=weight)
     actual = rolled(stored, RollUpSettings(independence="query_day"))
     rows = [
         {**row, "query": f"{at}/{row['query']}"}
         for at, day in enumerate(days)
         for row in day_rows(day, weight=weight)
     ]
-    expected = compared(rows, settings_of(segment_sets=(("country",),), **named))
+    expected = compare_rows(rows, build_settings(segment_sets=(("country",),), **named))
     assert len(actual) == len(expected) == 2
     for row, other in zip(sorted(actual, key=lambda row: row["segment_by"]), expected, strict=True):
         one, same = of_both(row, other)
@@ -230,9 +230,11 @@ def test_query_day_has_the_bits_of_one_comparison(weighted):
 
 def test_query_has_the_bootstrap_and_the_signs_of_queries_as_clusters():
     days = random_days()
-    stored = nights(days, settings_of(replicates=500, flips=999, keep_replicates=True))
+    stored = nights(days, build_settings(replicates=500, flips=999, keep_replicates=True))
     (row,) = rolled(stored)
-    (other,) = compared(all_at_once(days, cluster="query"), settings_of(cluster="user", replicates=500, flips=999))
+    (other,) = compare_rows(
+        all_at_once(days, cluster="query"), build_settings(cluster="user", replicates=500, flips=999)
+    )
     names = ("n_queries", "value", "difference", "lift", "state", "boot_low", "boot_high", "p_sign_flip", "n_flips")
     assert [row[name] for name in names] == [other[name] for name in names]
     assert row["n_flips"] == 999
@@ -246,15 +248,15 @@ def test_query_has_the_bootstrap_and_the_signs_of_queries_as_clusters():
 
 def test_day_has_the_bits_of_days_as_clusters():
     days = random_days()
-    (row,) = rolled(nights(days, settings_of()), RollUpSettings(independence="day"))
-    (other,) = compared(all_at_once(days, cluster="night"), settings_of(cluster="user"))
+    (row,) = rolled(nights(days, build_settings()), RollUpSettings(independence="day"))
+    (other,) = compare_rows(all_at_once(days, cluster="night"), build_settings(cluster="user"))
     one, same = of_both(row, other)
     assert one == same
     assert (row["n_clusters"], row["df"], row["note"], row["n_flips"]) == (4, 3, "few_clusters", 0)
 
 
 def test_order_and_batches_change_no_bit():
-    settings = settings_of(replicates=64, flips=99, keep_replicates=True, segment_sets=(("country",),))
+    settings = build_settings(replicates=64, flips=99, keep_replicates=True, segment_sets=(("country",),))
     stored = nights(random_days(), settings, country={f"q{n}": ("DE", "US", "FR")[n % 3] for n in range(60)})
     expected = rolled(stored)
     assert rolled(stored[::-1], rows_per_batch=1) == rolled(stored, rows_per_batch=1000) == expected
@@ -265,7 +267,7 @@ def test_order_and_batches_change_no_bit():
 
 def test_clusters_that_may_come_back_have_no_error_of_added_states():
     users = {f"s{n}": f"u{n % 2}" for n in range(6)}
-    stored = nights(DAYS, settings_of(cluster="user", replicates=50, flips=99, keep_replicates=True), user=users)
+    stored = nights(DAYS, build_settings(cluster="user", replicates=50, flips=99, keep_replicates=True), user=users)
     (row,) = rolled(stored, RollUpSettings(independence="query_day"))
     assert (row["difference"], row["std_error"], row["ci_low"], row["p_holm"]) == (near(0.078333333333), *[None] * 3)
     assert (row["note"], row["verdict"], row["n_clusters"]) == ("clusters_not_added", "unclear", None)
@@ -276,18 +278,18 @@ def test_clusters_that_may_come_back_have_no_error_of_added_states():
 
 def test_equal_differences_have_no_spread():
     same = [{"q1": (0.25, 0.5), "q2": (0.5, 0.75)}, {"q1": (0.125, 0.375)}, {}]
-    for settings in (settings_of(), settings_of(replicates=50, flips=99, keep_replicates=True)):
+    for settings in (build_settings(), build_settings(replicates=50, flips=99, keep_replicates=True)):
         (row,) = rolled(nights(same, settings))
         assert (row["std_error"], row["p_value"], row["ci_low"], row["ci_high"]) == (0.0, None, 0.25, 0.25)
         assert (row["note"], row["n_queries"], row["n_days"]) == ("no_spread,few_queries", 3, 2)
     other = [{"q1": (0.25, 0.5), "q2": (0.5, 0.75)}, {"q1": (0.125, 0.5)}]
-    (row,) = rolled(nights(other, settings_of()))
+    (row,) = rolled(nights(other, build_settings()))
     assert row["std_error"] > 0
 
 
 def test_one_query_on_several_nights_says_nothing_of_others():
     days = [{"q1": (0.25, 0.5)}, {"q1": (0.5, 0.625)}]
-    (row,) = rolled(nights(days, settings_of(replicates=50, flips=99, keep_replicates=True)))
+    (row,) = rolled(nights(days, build_settings(replicates=50, flips=99, keep_replicates=True)))
     assert (row["difference"], row["std_error"], row["ci_low"]) == (0.1875, None, None)
 
 
@@ -297,7 +299,7 @@ def test_holm_ties_the_rows_of_a_period_and_baseline():
     stored = []
     for at, day in enumerate(days):
         rows = [*day_rows(day), *({"query": q, "run": 2, "value": v[0] / 2} for q, v in day.items())]
-        for row in compared(rows, settings_of(**runs)):
+        for row in compare_rows(rows, build_settings(**runs)):
             later = {"night": MONDAY + timedelta(days=at), "as_of": MONDAY + timedelta(days=3), "periods": [WEEK]}
             stored.append({**row, **later, "convention": "default", "config_hash": "aa11"})
     actual = {(row["baseline"], row["run"]): row for row in rolled(stored)}
@@ -317,7 +319,7 @@ def test_holm_ties_the_rows_of_a_period_and_baseline():
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes, named):
-    stored = [{**row, "rules": "ties=expected"} for row in nights(DAYS, settings_of())]
+    stored = [{**row, "rules": "ties=expected"} for row in nights(DAYS, build_settings())]
     stored[1] |= changes
     with pytest.raises(InputRefusedError, match=r"ndcg@10 of run 'b' against 'a', overall .*" + named):
         rolled(stored)

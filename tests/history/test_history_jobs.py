@@ -10,8 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.stats
-from support.main_job import assert_refused, command, done, files_below, stored_rows, write_rows, write_table
-from support.nights import as_columns, metric_rows, night
+from support.main_job import (
+    assert_refused,
+    read_files,
+    read_stored_rows,
+    run_command,
+    run_mean_ndcg,
+    write_rows,
+    write_table,
+)
+from support.nights import build_metric_rows, nth_night, to_columns
 from support.oracle import Row
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -38,22 +46,24 @@ def table(folder):
     """A metric table of five nights."""
     for run_date in NIGHTS:
         path = ranked(folder / f"{run_date}.parquet", run_date)
-        done("--input", path, "--k", "3", "--run-date", run_date, "--dataset", "shop", "--output", folder / "metrics")
+        run_mean_ndcg(
+            "--input", path, "--k", "3", "--run-date", run_date, "--dataset", "shop", "--output", folder / "metrics"
+        )
     return folder / "metrics"
 
 
 def roll_up(*arguments):
-    return command("roll-up", *arguments)
+    return run_command("roll-up", *arguments)
 
 
 def flag_changes(*arguments):
-    return command("flag-changes", *arguments)
+    return run_command("flag-changes", *arguments)
 
 
 def stored(path):
     """Rows of a table by all that identifies them, without what changes from run to run."""
     actual = {}
-    for row in stored_rows(path):
+    for row in read_stored_rows(path):
         key = tuple(row[name] for name in ("run_date", "slice", "period", "run", "segment", "metric", "k"))
         assert key not in actual
         actual[key] = {
@@ -81,7 +91,7 @@ def test_a_backfill_of_all_periods(table, folder, tmp_path):
     (week,) = [row for key, row in rows.items() if (key[0], key[2], key[5]) == ("2026-02-01", "week", "ndcg")]
     tables = [pq.read_table(folder / f"{night}.parquet") for night in NIGHTS[:3]]
     pq.write_table(pa.concat_tables(tables), folder / "whole.parquet")
-    actual = done("--input", folder / "whole.parquet", "--k", "3", "--json", "-").json["metrics"]
+    actual = run_mean_ndcg("--input", folder / "whole.parquet", "--k", "3", "--json", "-").json["metrics"]
     (at_once,) = [row for row in actual if row["metric"] == "ndcg"]
     names = ("n_queries", "value", "std_error", "ci_low", "ci_high", "weight_sum")
     assert [week[name] for name in names] == [at_once[name] for name in names]
@@ -93,9 +103,9 @@ def test_a_changed_night_replaces_its_periods_alone(table, folder, tmp_path):
     copied, periods, fresh = tmp_path / "metrics", tmp_path / "periods", tmp_path / "fresh"
     shutil.copytree(table, copied)
     assert roll_up("--input", copied, "--output", periods).code == 0
-    before, files = stored(periods), files_below(periods)
+    before, files = stored(periods), read_files(periods)
     again = ranked(folder / "late.parquet", NIGHTS[3], seed=1)
-    done("--input", again, "--k", "3", "--run-date", NIGHTS[3], "--dataset", "shop", "--output", copied)
+    run_mean_ndcg("--input", again, "--k", "3", "--run-date", NIGHTS[3], "--dataset", "shop", "--output", copied)
     assert roll_up("--input", copied, "--output", periods, "--from", NIGHTS[3], "--to", NIGHTS[3]).code == 0
     after = stored(periods)
     changed = {key[:3] for key in after if after[key] != before[key]}
@@ -107,7 +117,7 @@ def test_a_changed_night_replaces_its_periods_alone(table, folder, tmp_path):
     }
     nights = {f"run_date={element[0]}" for element in changed}
     kept = {name: content for name, content in files.items() if name.partition("/")[0] not in nights}
-    assert {name: content for name, content in files_below(periods).items() if name in kept} == kept
+    assert {name: content for name, content in read_files(periods).items() if name in kept} == kept
     assert roll_up("--input", copied, "--output", fresh).code == 0
     assert stored(fresh) == after
 
@@ -141,9 +151,9 @@ def compared(folder):
             "ndcg": [value for group in values.values() for value in group],
         }
         path = write_table(folder / f"per_query_{at}.parquet", columns, {"k": pa.int32()})
-        ended = command("compare-runs", "--per-query", path, "--baseline", "a", "--metrics", "ndcg@3", "--run-date",
-                        run_date, "--dataset", "shop", "--replicates", "200", "--flips", "300", "--keep-replicates",
-                        "--output", folder / "compared")  # fmt: skip
+        ended = run_command("compare-runs", "--per-query", path, "--baseline", "a", "--metrics", "ndcg@3",
+                            "--run-date", run_date, "--dataset", "shop", "--replicates", "200", "--flips", "300",
+                            "--keep-replicates", "--output", folder / "compared")  # fmt: skip
         assert (ended.code, ended.complaints) == (0, []), ended.err
     return folder / "compared"
 
@@ -154,7 +164,7 @@ def test_comparisons_are_rolled_up(compared, tmp_path):
     assert (ended.code, ended.complaints) == (0, []), ended.err
     assert "week 2026-01-26..2026-02-01  ndcg@3 of run 'b' against 'a', overall  difference +0.1" in ended.out
     assert "intervals: independence=query" in ended.out
-    rows = {(row["period"], row["run"]): row for row in stored_rows(out)}
+    rows = {(row["period"], row["run"]): row for row in read_stored_rows(out)}
     assert set(rows) == {(period, run) for period in ("week", "month") for run in ("b", "c")}
     week = rows["week", "b"]
     assert (str(week["run_date"]), week["n_queries"], week["n_days"]) == ("2026-02-01", 36, 3)
@@ -167,7 +177,7 @@ def test_comparisons_are_rolled_up(compared, tmp_path):
     assert (shown["difference"], "state" in shown) == (week["difference"], False)
     again = roll_up("--input", compared, "--output", out, "--periods", "week", "--independence", "query_day")
     assert again.code == 0, again.err
-    actual = {(row["period"], row["run"]): row["independence"] for row in stored_rows(out)}
+    actual = {(row["period"], row["run"]): row["independence"] for row in read_stored_rows(out)}
     assert actual["week", "b"] == "query_day"
     assert actual["month", "b"] == "query"
 
@@ -180,14 +190,15 @@ def test_refused_roll_ups_of_comparisons(compared, table, tmp_path):
     shutil.copytree(compared, copied)
     for options in (("--baseline", "a"), ()):
         path = compared.parent / "per_query_0.parquet"
-        ended = command("compare-runs", "--per-query", path, *options, "--metrics", "ndcg@3", "--run-date", NIGHTS[0],
-                        "--dataset", "shop", "--replicates", "0", "--flips", "0", "--output", copied)  # fmt: skip
+        ended = run_command("compare-runs", "--per-query", path, *options, "--metrics", "ndcg@3", "--run-date",
+                            NIGHTS[0], "--dataset", "shop", "--replicates", "0", "--flips", "0",
+                            "--output", copied)  # fmt: skip
         assert ended.code == 0, ended.err
     ended = roll_up("--input", copied, *output)
     assert_refused(ended, "two rows for the night 2026-01-29; keep the rows of one data set and slice")
     sql = f"SELECT * FROM parquet.`{copied}` WHERE slice LIKE 'shop.a-%'"
     assert_refused(roll_up("--input", sql, *output), "was computed in two ways: n_replicates 0 on 2026-01-29, 200 on")
-    assert files_below(tmp_path / "periods") == {}
+    assert read_files(tmp_path / "periods") == {}
 
 
 def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
@@ -195,7 +206,7 @@ def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
     path = folder / f"{NIGHTS[0]}.parquet"
     for run_date, gain in ((NIGHTS[0], "linear"), (NIGHTS[1], "exponential")):
         more = ("--k", "3", "--run-date", run_date, "--dataset", "shop", "--gain", gain)
-        done("--input", path, *more, "--output", copied)
+        run_mean_ndcg("--input", path, *more, "--output", copied)
     ended = roll_up("--input", copied, *output)
     assert_refused(ended, "different rules (gain: exponential and linear)", "--across-rules", "Nothing was written")
     assert_refused(
@@ -218,7 +229,7 @@ def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
     assert_refused(roll_up("--input", empty, *output), "has no rows")
     shutil.rmtree(empty)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics"]
-    hash_of = {row["config_hash"] for row in stored_rows(copied) if row["run_date"] == "2026-01-29"}
+    hash_of = {row["config_hash"] for row in read_stored_rows(copied) if row["run_date"] == "2026-01-29"}
     assert roll_up("--input", copied, *output, "--config-hash", *hash_of).code == 0
 
 
@@ -228,8 +239,8 @@ def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
 @pytest.fixture(scope="module")
 def weeks(folder):
     values = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418, 0.4312]
-    rows = [row | {"run_date": night(7 * at)} for at, row in enumerate(metric_rows(values))]
-    return write_table(folder / "weeks.parquet", as_columns(rows), {"run_date": pa.date32()})
+    rows = [row | {"run_date": nth_night(7 * at)} for at, row in enumerate(build_metric_rows(values))]
+    return write_table(folder / "weeks.parquet", to_columns(rows), {"run_date": pa.date32()})
 
 
 def test_a_flag(weeks, tmp_path):
@@ -240,8 +251,8 @@ def test_a_flag(weeks, tmp_path):
     assert "FLAG low: ndcg@10 of overall is 0.4312 on 2026-03-26, usually 0.4419 (-7.1, limit 4.5)" in ended.out
     assert [(row["night"], row["limit"]) for row in ended.json["flags"]] == [("2026-03-26", 4.5)]
     assert flag_changes(*flagged, "--to", "2026-03-26", "--run-log", tmp_path / "runs").code == 0
-    assert [row["run_date"] for row in stored_rows(tmp_path / "runs")] == ["2026-03-26"]  # the night, not today
-    (row,) = stored_rows(tmp_path / "flags")
+    assert [row["run_date"] for row in read_stored_rows(tmp_path / "runs")] == ["2026-03-26"]  # the night, not today
+    (row,) = read_stored_rows(tmp_path / "flags")
     assert (row["run_date"], row["dataset"], row["status"]) == ("2026-03-26", "shop", "low")
     assert "limits=8:5.9 10:5 12:4.5" in row["limits"]
 
@@ -251,7 +262,7 @@ def test_many_nights_at_once_and_other_limits(weeks, tmp_path):
     assert (ended.code, "no flag" in ended.out) == (0, True)
     assert "5 usual" in ended.out
     assert "8 with a short history" in ended.out
-    assert len(stored_rows(tmp_path / "flags")) == 13
+    assert len(read_stored_rows(tmp_path / "flags")) == 13
 
 
 def test_too_short_a_history_is_no_clean_bill(folder):
@@ -268,9 +279,9 @@ def test_too_short_a_history_is_no_clean_bill(folder):
             "FLAG low: ndcg@10 of overall is 0.4000 on 2026-01-03, before 0.4400 (-18.9, limit 3.3)",
         ),
     ):
-        rows = metric_rows(values, std_error=errors)
+        rows = build_metric_rows(values, std_error=errors)
         path = write_table(
-            folder / "short.parquet", as_columns(rows), {"run_date": pa.date32(), "std_error": pa.float64()}
+            folder / "short.parquet", to_columns(rows), {"run_date": pa.date32(), "std_error": pa.float64()}
         )
         ended = flag_changes("--input", path)
         assert said in ended.out, ended.err
@@ -290,8 +301,8 @@ def test_flags_of_nights_that_are_paired(folder, tmp_path):
             for item in range(6)
         ]
         path = write_rows(folder / "paired.parquet", rows)
-        done("--input", path, "--k", "10", "--run-date", run_date, "--dataset", dataset, "--output", metrics,
-             "--per-query-output", per_query)  # fmt: skip
+        run_mean_ndcg("--input", path, "--k", "10", "--run-date", run_date, "--dataset", dataset, "--output", metrics,
+                      "--per-query-output", per_query)  # fmt: skip
     given = ("--input", metrics, "--dataset", "shop", "--output", tmp_path / "flags")
     assert flag_changes(*given, "--fail-on-flag").code == 0  # by means and errors nothing shows
     ended = flag_changes(*given, "--per-query", per_query, "--fail-on-flag", "--json", "-")
@@ -302,7 +313,7 @@ def test_flags_of_nights_that_are_paired(folder, tmp_path):
     assert (flag["status"], flag["weekday"]) == ("low", "before_paired")
     assert flag["z"] == pytest.approx(scipy.stats.ttest_1samp(falls, 0).statistic, rel=1e-9)
     assert "; the 20 queries of both nights changed by -0." in flag["rule"]
-    (row,) = stored_rows(tmp_path / "flags")
+    (row,) = read_stored_rows(tmp_path / "flags")
     assert (row["weekday"], row["input"]) == ("before_paired", ended.json["input"])
     assert_refused(flag_changes(*given, "--per-query", per_query, "--query-col", "qid"), "column 'qid'", "query-col")
     assert_refused(flag_changes(*given, "--per-query", tmp_path / "none"), "none")

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pytest
 import scipy.stats
-from support.expectations import refusal
-from support.nights import METRIC_COLUMNS, metric_rows, night
+from support.expectations import collect_refusal
+from support.nights import METRIC_COLUMNS, build_metric_rows, nth_night
 
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError
@@ -24,8 +24,8 @@ USUAL = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437,
 
 def weekly(values, **changed):
     """One row per week, all on the weekday of the first night, a Thursday."""
-    rows = metric_rows(values, **changed)
-    return [row | {"run_date": night(7 * at)} for at, row in enumerate(rows)]
+    rows = build_metric_rows(values, **changed)
+    return [row | {"run_date": nth_night(7 * at)} for at, row in enumerate(rows)]
 
 
 def days(night):
@@ -76,7 +76,7 @@ def flags_of_pairs(rows, settings=BOTH, **pairs):
 
 def test_a_drop_after_twelve_weeks():
     """An independent script gives the numbers; the limit for 12 nights is 4.5."""
-    row = flags(weekly([*USUAL, 0.4312]))[night(84)]
+    row = flags(weekly([*USUAL, 0.4312]))[nth_night(84)]
     numbers = [row[name] for name in ("median", "spread", "z")]
     assert numbers == pytest.approx([0.441900000000, 0.001334341997, -7.133333333333], abs=1e-12)
     assert [row[name] for name in ("status", "n_nights", "weekday", "limit")] == ["low", 12, "Thursday", 4.5]
@@ -91,22 +91,22 @@ def test_a_drop_after_twelve_weeks():
 )
 def test_the_limit_depends_on_the_nights_of_history(n, limit):
     values = [0.5 + 0.001 * (at % 3 - 1) for at in range(n)]
-    settings = FlagSettings(start=night(7 * n), direction="both")
-    row = flags(weekly([*values, 0.5 + 0.0015 * limit + 1e-9]), settings)[night(7 * n)]
+    settings = FlagSettings(start=nth_night(7 * n), direction="both")
+    row = flags(weekly([*values, 0.5 + 0.0015 * limit + 1e-9]), settings)[nth_night(7 * n)]
     assert (row["limit"], row["n_nights"], row["status"]) == (limit, n, "high")  # the standard error is 0.0015
-    below = flags(weekly([*values, 0.5 + 0.0015 * limit - 1e-6]))[night(7 * n)]
+    below = flags(weekly([*values, 0.5 + 0.0015 * limit - 1e-6]))[nth_night(7 * n)]
     assert below["status"] == "usual"
 
 
 def test_a_short_history_is_held_against_the_night_before():
     """Errors of .0015 make .0021213203 of the difference; 3.2905 of these, the quantile of .9995, are .0069803."""
     actual = flags(weekly([0.4070, 0.4001, 0.4070, 0.4]))
-    statuses = [actual[night(7 * at)]["status"] for at in range(4)]
+    statuses = [actual[nth_night(7 * at)]["status"] for at in range(4)]
     assert statuses == ["short_history", "short_history", "short_history", "low"]
-    assert actual[night(0)]["rule"] == (
+    assert actual[nth_night(0)]["rule"] == (
         "ndcg@10 of overall: 0 earlier nights are too few to judge 2026-01-01 by history, 28 are needed"
     )
-    last = actual[night(21)]
+    last = actual[nth_night(21)]
     assert (last["weekday"], last["n_nights"], last["median"]) == ("before", 3, 0.4070)
     assert (last["z"], last["limit"]) == (pytest.approx(-3.29983, abs=1e-5), pytest.approx(3.290527, abs=1e-6))
     assert last["rule"] == (
@@ -121,36 +121,36 @@ def test_a_short_history_is_held_against_the_night_before():
 def test_any_change_counts_where_no_query_differs_from_another():
     """From 1 to 0 for every query: the standard errors are 0, which is not the same as unknown."""
     actual = flags(weekly([1.0, 0.0, 0.0], std_error=0.0))
-    assert [actual[night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "short_history"]
-    fallen = actual[night(7)]
+    assert [actual[nth_night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "short_history"]
+    fallen = actual[nth_night(7)]
     assert (fallen["z"], fallen["weekday"], fallen["spread"]) == (None, "before", 0.0)
     assert fallen["rule"] == (
         "ndcg@10 of overall is 0.000000 on 2026-01-08 and was 1.000000 on the night before, 2026-01-01 (any change "
         "counts, as no query differs on either night); lower is worse; 1 earlier nights are too few to judge "
         "2026-01-08 by history, 28 are needed"
     )
-    rows = [row | {"std_error": 0.0} for row in metric_rows([1.0, 0.5])]
-    row = flags_of_pairs(rows, difference=-0.5, std_error=0.0)[night(1)]
+    rows = [row | {"std_error": 0.0} for row in build_metric_rows([1.0, 0.5])]
+    row = flags_of_pairs(rows, difference=-0.5, std_error=0.0)[nth_night(1)]
     assert (row["status"], row["weekday"], row["z"]) == ("low", "before_paired", None)
     assert "any change counts, as all of these changed alike" in row["rule"]
 
 
 def test_nights_of_all_weekdays_serve_until_there_are_eight_of_one():
-    actual = flags(metric_rows([0.4 + 0.001 * (at % 3) for at in range(60)]))
-    statuses = [actual[night(at)]["status"] for at in range(60)]
+    actual = flags(build_metric_rows([0.4 + 0.001 * (at % 3) for at in range(60)]))
+    statuses = [actual[nth_night(at)]["status"] for at in range(60)]
     assert statuses == ["short_history"] * 28 + ["usual"] * 32
-    assert [(actual[night(at)]["weekday"], actual[night(at)]["n_nights"]) for at in (28, 55, 56)] == [
+    assert [(actual[nth_night(at)]["weekday"], actual[nth_night(at)]["n_nights"]) for at in (28, 55, 56)] == [
         ("any", 28),
         ("any", 55),
         ("Thursday", 8),
     ]
-    assert actual[night(28)]["limit"] == 3.3
+    assert actual[nth_night(28)]["limit"] == 3.3
 
 
 def test_without_spread_any_change_is_flagged():
     actual = flags(weekly([0.4] * 9 + [0.4, 0.40001], std_error=None))
-    assert (actual[night(63)]["status"], actual[night(63)]["z"]) == ("usual", 0.0)
-    last = actual[night(70)]
+    assert (actual[nth_night(63)]["status"], actual[nth_night(63)]["z"]) == ("usual", 0.0)
+    last = actual[nth_night(70)]
     assert (last["status"], last["z"], last["spread"]) == ("high", None, 0.0)
     assert "any change counts" in last["rule"]
 
@@ -163,17 +163,17 @@ def test_history_is_of_one_configuration_and_series():
 
 def test_nights_without_a_value_are_no_history():
     actual = flags(weekly([*USUAL[:5], None, *USUAL[5:8], 0.4312]))
-    assert (actual[night(35)]["status"], actual[night(63)]["n_nights"]) == ("missing", 8)
-    first = flags(weekly([None, 0.4]))[night(0)]
+    assert (actual[nth_night(35)]["status"], actual[nth_night(63)]["n_nights"]) == ("missing", 8)
+    first = flags(weekly([None, 0.4]))[nth_night(0)]
     assert (first["status"], first["rule"]) == ("no_value", "ndcg@10 of overall has no value on 2026-01-01")
 
 
 def test_which_nights_are_judged_and_looked_back_on():
-    settings = FlagSettings(start=night(77), end=night(84), lookback=63)
+    settings = FlagSettings(start=nth_night(77), end=nth_night(84), lookback=63)
     actual = flags(weekly([0.9, 0.9, 0.9, *USUAL, 0.4]), settings)
-    assert sorted(actual) == [night(77), night(84)]
+    assert sorted(actual) == [nth_night(77), nth_night(84)]
     assert {row["n_nights"] for row in actual.values()} == {9}
-    assert actual[night(84)]["median"] < 0.5
+    assert actual[nth_night(84)]["median"] < 0.5
 
 
 def test_a_night_twice_is_refused():
@@ -189,7 +189,7 @@ def test_a_night_twice_is_refused():
         ({"limits": ((8, 0.0),)}, "the limit for 8 nights must be above 0"),
         ({"lookback": 0}, "lookback"),
         ({"fewest_any_day": 1}, "fewest_any_day"),
-        ({"start": night(1), "end": night(1) - timedelta(days=1)}, "is after the last"),
+        ({"start": nth_night(1), "end": nth_night(1) - timedelta(days=1)}, "is after the last"),
         ({"start": "2026-01-02"}, "must be a datetime.date; got '2026-01-02'"),
         ({"end": datetime(2026, 1, 2)}, "must be a datetime.date; got datetime.datetime"),
     ],
@@ -209,8 +209,8 @@ def missing(rows, settings=BOTH):
 
 
 def of_segment(n_queries, nights, **changed):
-    rows = metric_rows([0.5] * nights, segment_by="country", segment="US", n_queries=n_queries, **changed)
-    return [*rows, *metric_rows([0.4] * 10, n_queries=100, **changed)]
+    rows = build_metric_rows([0.5] * nights, segment_by="country", segment="US", n_queries=n_queries, **changed)
+    return [*rows, *build_metric_rows([0.4] * 10, n_queries=100, **changed)]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def of_segment(n_queries, nights, **changed):
     ],
 )
 def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(n_queries, nights, message):
-    actual = missing(of_segment(n_queries, nights), FlagSettings(start=night(9)))
-    assert set(actual) == ({(night(9), "", "US")} if message else set())
+    actual = missing(of_segment(n_queries, nights), FlagSettings(start=nth_night(9)))
+    assert set(actual) == ({(nth_night(9), "", "US")} if message else set())
     if (n_queries, nights) == (7, 9):
         assert list(actual.values()) == [
             "ndcg@10 of country=US has no value on 2026-01-10; its last was 0.500000 over 7 queries on 2026-01-09"
@@ -234,7 +234,7 @@ def test_a_segment_without_queries_is_missing_if_chance_does_not_explain_it(n_qu
 
 def test_a_segment_of_another_configuration_is_not_missing():
     rows = of_segment(50, 9)
-    assert list(missing(rows)) == [(night(9), "", "US")]
+    assert list(missing(rows)) == [(nth_night(9), "", "US")]
     rows[-1] = rows[-1] | {"config_hash": "c2"}  # the last night of all queries
     assert missing(rows) == {}
 
@@ -254,39 +254,41 @@ def test_a_segment_is_missing_by_rules_where_only_config_hash_differs(rules, oth
     changed = {"config_hash": "c2", "rules": rules}
     rows[-1] = rows[-1] | changed
     if other_segments is not None:
-        rows.append(rows[0] | changed | {"run_date": night(9), "segment_by": other_segments, "segment": "DE"})
-    assert list(missing(rows)) == ([(night(9), "", "US")] if is_missing else [])
+        rows.append(rows[0] | changed | {"run_date": nth_night(9), "segment_by": other_segments, "segment": "DE"})
+    assert list(missing(rows)) == ([(nth_night(9), "", "US")] if is_missing else [])
 
 
 def test_a_run_without_rows_is_missing_once_for_seven_nights():
     """Run b has two nights of ten, at first with a segment; of run c, the eighth night has no query."""
-    rows = [*metric_rows([0.4] * 10, run="a", n_queries=1), *metric_rows([0.3] * 2, run="b", n_queries=1)]
-    rows += metric_rows([0.3] * 2, run="b", n_queries=900, segment_by="country", segment="US")
-    rows += metric_rows([*[0.2] * 7, None, 0.2, 0.2], run="c", n_queries=1)
+    rows = [*build_metric_rows([0.4] * 10, run="a", n_queries=1), *build_metric_rows([0.3] * 2, run="b", n_queries=1)]
+    rows += build_metric_rows([0.3] * 2, run="b", n_queries=900, segment_by="country", segment="US")
+    rows += build_metric_rows([*[0.2] * 7, None, 0.2, 0.2], run="c", n_queries=1)
     actual = missing(rows)
-    assert set(actual) == {*((night(at), "b", "") for at in range(2, 9)), (night(7), "c", "")}
-    assert actual[night(8), "b", ""] == (
+    assert set(actual) == {*((nth_night(at), "b", "") for at in range(2, 9)), (nth_night(7), "c", "")}
+    assert actual[nth_night(8), "b", ""] == (
         "ndcg@10 of run 'b', overall has no value on 2026-01-09; its last was 0.300000 over 1 query on 2026-01-02"
     )
     # Nor does another configuration explain that a run has no query.
-    changed = [row | {"config_hash": "c2"} if row["run_date"] >= night(7) else row for row in rows]
-    assert missing(changed)[night(7), "c", ""] == actual[night(7), "c", ""]
+    changed = [row | {"config_hash": "c2"} if row["run_date"] >= nth_night(7) else row for row in rows]
+    assert missing(changed)[nth_night(7), "c", ""] == actual[nth_night(7), "c", ""]
     # A night that no run has is none of the table.
-    later = [row for row in rows if row["run_date"] != night(3)]
-    assert (night(3), "b", "") not in missing(later)
+    later = [row for row in rows if row["run_date"] != nth_night(3)]
+    assert (nth_night(3), "b", "") not in missing(later)
 
 
 # -------------------------------------------------------------------------------------------------- on Spark
 
 
-@pytest.mark.parametrize("settings", [FlagSettings(), FlagSettings(start=night(8), end=night(84), lookback=40)])
+@pytest.mark.parametrize(
+    "settings", [FlagSettings(), FlagSettings(start=nth_night(8), end=nth_night(84), lookback=40)]
+)
 def test_spark_judges_the_same_in_any_order_and_of_texts(spark, settings):
     """A flag, segments and runs that are missing, several configurations and metrics, nulls."""
     rows = [row | {"n_queries": 100} for row in weekly([*USUAL, 0.4312, None])]
     rows += [row | {"n_queries": 30} for row in weekly([*USUAL, 0.4412], metric="p", k=None, std_error=None)]
     rows += of_segment(50, 9, run="b")
-    rows += metric_rows([0.3] * 2, run="c", n_queries=1)
-    rows += metric_rows([0.3] * 9, run="b", segment_by="country", segment=None, n_queries=40, config_hash="c2")
+    rows += build_metric_rows([0.3] * 2, run="c", n_queries=1)
+    rows += build_metric_rows([0.3] * 9, run="b", segment_by="country", segment=None, n_queries=40, config_hash="c2")
     rows += [row | {"rules": "ties=expected"} for row in of_segment(50, 9, run="d")]
     rows[-1] = rows[-1] | {"config_hash": "c2"}
     rows.append(rows[-1] | {"segment_by": "country", "segment": "DE"})
@@ -300,7 +302,7 @@ def test_spark_judges_the_same_in_any_order_and_of_texts(spark, settings):
         assert len(actual) == len(expected)
         assert set(map(tuple, actual)) == expected
     twice = flag_changes(frame.union(frame.limit(1)))
-    assert "has two rows for the night 2026-01-01" in refusal(twice)
+    assert "has two rows for the night 2026-01-01" in collect_refusal(twice)
 
 
 # ---------------------------------------------------------------------------------- nights that are paired
@@ -312,14 +314,16 @@ QUERY_COLUMNS = "run_date date, query_id string, k int, ndcg double"
 
 
 def queries(at, values, first=0):
-    return [(night(at), f"q{first + number}", 10, value) for number, value in enumerate(values)]
+    return [(nth_night(at), f"q{first + number}", 10, value) for number, value in enumerate(values)]
 
 
 def two_nights(**changed):
     """Means and standard errors of the two lists."""
     means = [statistics.fmean(BEFORE), statistics.fmean(AFTER)]
     errors = [statistics.stdev(group) / len(group) ** 0.5 for group in (BEFORE, AFTER)]
-    return [row | {"std_error": error} for row, error in zip(metric_rows(means, **changed), errors, strict=True)]
+    return [
+        row | {"std_error": error} for row, error in zip(build_metric_rows(means, **changed), errors, strict=True)
+    ]
 
 
 def paired_flags(spark, rows, per_query, columns=QUERY_COLUMNS, **options):
@@ -330,7 +334,7 @@ def paired_flags(spark, rows, per_query, columns=QUERY_COLUMNS, **options):
 def test_a_night_is_paired_with_the_night_before(spark):
     """Means and errors of these nights show nothing; scipy's test of the pairs does."""
     rows = two_nights()
-    without = flags(rows)[night(1)]
+    without = flags(rows)[nth_night(1)]
     assert (without["status"], round(without["z"], 2)) == ("short_history", -0.27)
     only = [*queries(0, [0.9], first=50), *queries(1, [0.1, 0.2], first=60)]
     actual = paired_flags(spark, rows, [*queries(0, BEFORE), *queries(1, AFTER), *only])
@@ -353,12 +357,12 @@ def test_a_night_is_paired_with_the_night_before(spark):
 
 def test_pairs_that_did_not_change_leave_the_night_to_the_means():
     """All queries but two came and went with the nights, and the mean fell; the two say nothing of that."""
-    rows = [row | {"std_error": 0.03} for row in metric_rows([0.87, 0.2])]
-    actual = flags_of_pairs(rows, n_queries=2, difference=0.0, std_error=0.0, df=1.0)[night(1)]
+    rows = [row | {"std_error": 0.03} for row in build_metric_rows([0.87, 0.2])]
+    actual = flags_of_pairs(rows, n_queries=2, difference=0.0, std_error=0.0, df=1.0)[nth_night(1)]
     assert (actual["status"], actual["weekday"]) == ("low", "before")
-    assert actual == flags(rows)[night(1)]
+    assert actual == flags(rows)[nth_night(1)]
     # If both rise alike, that is a change, whatever the others do.
-    actual = flags_of_pairs(rows, n_queries=2, difference=0.25, std_error=0.0, df=1.0)[night(1)]
+    actual = flags_of_pairs(rows, n_queries=2, difference=0.25, std_error=0.0, df=1.0)[nth_night(1)]
     assert (actual["status"], actual["weekday"]) == ("high", "before_paired")
 
 
@@ -371,8 +375,8 @@ def test_pairs_need_no_standard_errors_of_the_nights():
 def test_pairs_are_of_the_latest_earlier_night_and_of_one_run_and_configuration(spark):
     """Night 1 has no value, so night 2 is paired with night 0; run 'b' and other configurations are others' rows."""
     rows = [*two_nights(run="a"), *two_nights(run="b")]
-    rows[1]["run_date"] = night(2)
-    rows.append(rows[0] | {"run_date": night(1), "value": None})
+    rows[1]["run_date"] = nth_night(2)
+    rows.append(rows[0] | {"run_date": nth_night(1), "value": None})
     table = [
         *[("a", "c1", *element) for element in (*queries(0, BEFORE), *queries(1, AFTER[::-1]), *queries(2, AFTER))],
         *[("a", "c0", *query) for query in queries(0, AFTER)],
@@ -380,9 +384,9 @@ def test_pairs_are_of_the_latest_earlier_night_and_of_one_run_and_configuration(
     ]
     actual = paired_flags(spark, rows, table, f"run string, config_hash string, {QUERY_COLUMNS}")
     by_key = {(row["run"], row["night"]): row for row in actual}
-    assert by_key["a", night(1)]["status"] == "missing"
-    assert by_key["a", night(2)]["z"] == pytest.approx(scipy.stats.ttest_rel(AFTER, BEFORE).statistic, rel=1e-12)
-    assert by_key["b", night(1)]["weekday"] == "before"  # the table lacks its night before
+    assert by_key["a", nth_night(1)]["status"] == "missing"
+    assert by_key["a", nth_night(2)]["z"] == pytest.approx(scipy.stats.ttest_rel(AFTER, BEFORE).statistic, rel=1e-12)
+    assert by_key["b", nth_night(1)]["weekday"] == "before"  # the table lacks its night before
     alone = paired_flags(spark, rows[:2], [*queries(0, BEFORE)], QUERY_COLUMNS)
     assert {row["weekday"] for row in alone} == {"any", "before"}
 
@@ -391,7 +395,7 @@ def test_pairs_in_segments_with_weights_that_change(spark):
     """Keys of two columns. Of weights and segments of a query those of the later night count: 3 for q0, in DE."""
     shops = [None, "a"]
     table = [
-        (night(at), f"q{number // 2}", number % 2, 10, value, 3.0 if number == 0 and at else 1.0,
+        (nth_night(at), f"q{number // 2}", number % 2, 10, value, 3.0 if number == 0 and at else 1.0,
          "DE" if number < 5 else None, "FR" if number == 0 and not at else "DE" if number < 5 else None,
          shops[number % 2])
         for at, values in enumerate((BEFORE, AFTER))
@@ -410,7 +414,7 @@ def test_pairs_in_segments_with_weights_that_change(spark):
     rows = [row for by, group in sets for row in two_nights(segment_by=by, segment=group)]
     rows += two_nights(segment_by="device", segment="tv")
     actual = paired_flags(spark, rows, table, f"{columns}, shop string", query=["query_id", "page"])
-    got = {(row["segment_by"], row["segment"]): row for row in actual if row["night"] == night(1)}
+    got = {(row["segment_by"], row["segment"]): row for row in actual if row["night"] == nth_night(1)}
     differences = [y - x for x, y in zip(BEFORE, AFTER, strict=True)]
     groups = {
         sets[0]: range(12), sets[1]: range(5), sets[2]: range(5, 12), sets[3]: [1, 3], sets[4]: [6, 8, 10],
@@ -431,7 +435,7 @@ def test_per_query_tables_that_cannot_pair(spark):
         spark.createDataFrame(two_nights(), METRIC_COLUMNS),
         per_query=spark.createDataFrame([*good, *queries(1, AFTER)], QUERY_COLUMNS),
     )
-    message = refusal(twice)
+    message = collect_refusal(twice)
     assert "appears twice in run 'the night' at k=10" in message
     assert "query query_id=" in message  # no column of ours beside those of the user
     for options, columns, named in (
@@ -451,8 +455,8 @@ def test_a_side_that_is_not_asked_for_is_not_flagged(direction):
     """NDCG is better where it is larger, ils where it is smaller, and tied_share has no better side."""
     for metric, side in zip(("ndcg", "ils", "tied_share"), SIDES[direction], strict=True):
         for status, value in (("low", 0.3), ("high", 0.7)):
-            rows = metric_rows([0.5, value], metric=metric)
-            row = flags(rows, FlagSettings(direction=direction))[night(1)]
+            rows = build_metric_rows([0.5, value], metric=metric)
+            row = flags(rows, FlagSettings(direction=direction))[nth_night(1)]
             assert row["status"] == (status if side in (status, "both") else "other_direction")
             assert ("not flagged, because of the direction" in row["rule"]) is (row["status"] == "other_direction")
 
@@ -474,14 +478,16 @@ def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
 
     A second fall is no recovery: the night before it was one itself, and flagged nothing.
     """
-    actual = flags(metric_rows(values))
+    actual = flags(build_metric_rows(values))
     wanted = [part.replace("short", "short_history") for part in statuses.split()]
-    assert [actual[night(at)]["status"] for at in range(len(values))] == wanted
+    assert [actual[nth_night(at)]["status"] for at in range(len(values))] == wanted
     last = len(values) - 1
-    paired = flags_of_pairs(metric_rows(values), difference=values[-1] - values[-2], std_error=0.002)[night(last)]
+    paired = flags_of_pairs(build_metric_rows(values), difference=values[-1] - values[-2], std_error=0.002)[
+        nth_night(last)
+    ]
     assert paired["status"] == wanted[-1]
     if wanted[-1] == "recovered":
-        assert "again as on 2026-01-01 (" in actual[night(last)]["rule"]
+        assert "again as on 2026-01-01 (" in actual[nth_night(last)]["rule"]
 
 
 @pytest.mark.parametrize("metric", ["ndcg", "ils", "tied_share"])
@@ -493,7 +499,7 @@ def test_only_what_was_flagged_recovers(metric, direction):
     """
     side = dict(zip(("ndcg", "ils", "tied_share"), SIDES[direction], strict=True))[metric]
     for first, second, values in (("low", "high", [0.6, 0.3, 0.6]), ("high", "low", [0.3, 0.6, 0.3])):
-        actual = flags(metric_rows(values, metric=metric), FlagSettings(direction=direction))
+        actual = flags(build_metric_rows(values, metric=metric), FlagSettings(direction=direction))
         last = "recovered" if side in ("both", first) else second if side == second else "other_direction"
         went = first if side in ("both", first) else "other_direction"
-        assert [actual[night(at)]["status"] for at in (1, 2)] == [went, last]
+        assert [actual[nth_night(at)]["status"] for at in (1, 2)] == [went, last]

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 from pyspark.sql import functions as F
-from support.expectations import approx, refusal
+from support.expectations import approx, collect_refusal
 
 from ndcg_spark import compare, evaluate, merge_summaries
 from ndcg_spark.core.columns import mark_text_table
@@ -250,7 +250,7 @@ def test_two_rules_are_refused_by_name(table):
     table = table.drop("rules").withColumn("rules", F.lit("ties=expected"))
     other = table.where("run_date = '2026-01-28'").drop("config_hash", "rules")
     changed = other.selectExpr("*", "'bb22' config_hash", "'ties=worst' rules")
-    said = refusal(
+    said = collect_refusal(
         roll_up_table(table.where("run_date <> '2026-01-28'").unionByName(changed), RollUpSettings(periods=("week",)))
     )
     assert "period=week, period_start=2026-01-26, period_end=2026-02-01" in said
@@ -260,11 +260,11 @@ def test_two_rules_are_refused_by_name(table):
     (week,) = weeks.select("config_hash", "convention", "rules").distinct().collect()
     assert (week["config_hash"], week["convention"], week["rules"]) == (None, "default", "ties=expected")
     alone = roll_up(table.unionByName(changed).where("run_date > '2026-02-01'"))
-    assert refusal(alone) is None
+    assert collect_refusal(alone) is None
 
 
 def test_a_night_twice_is_refused(table):
-    said = refusal(
+    said = collect_refusal(
         roll_up_table(table.union(table.where("run_date = '2026-02-03'")), RollUpSettings(periods=("month",)))
     )
     assert said.startswith("a night appears twice in the month from 2026-02-01 to 2026-02-28 of ")

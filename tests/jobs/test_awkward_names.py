@@ -16,8 +16,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.engines import by, rows_of, table
-from support.main_job import assert_refused, command, done, files_below, mean_ndcg, stored_rows
+from support.engines import collect_rows, parametrize_engine, table
+from support.main_job import assert_refused, mean_ndcg, read_files, read_stored_rows, run_command, run_mean_ndcg
 from support.oracle import Choices, Row, mean
 from support.oracle import evaluate as defined
 from support.random_rankings import AWKWARD_PREFIXES, EXTREME_SCORES
@@ -105,13 +105,13 @@ def write_table(path: Path, cells: list[dict[str, object]]) -> Path:
 # ------------------------------------------------------------------------------------------- numbers through the job
 
 
-@by("ending", local=["parquet", "json"], spark=["csv"])
+@parametrize_engine("ending", local=["parquet", "json"], spark=["csv"])
 def test_the_job_gives_the_numbers_of_the_definition(engine, tmp_path, ending):
     """Keys come back to the byte, in the per-query table, and as segments of the metric table."""
     rows = [row for row in ROWS if ending != "csv" or (row.query and row.item)]  # an empty field of a csv is null
     source = write_rows(tmp_path / f"rows.{ending}", rows)
     options = ("--input-option", "multiLine=true") if ending == "csv" else ()  # only Spark reads these
-    done(
+    run_mean_ndcg(
         *(
             "--input",
             source,
@@ -128,12 +128,12 @@ def test_the_job_gives_the_numbers_of_the_definition(engine, tmp_path, ending):
         *("--output", tmp_path / "metrics", "--json", tmp_path / "out.json"),
     )
     expected = defined(rows, CHOICES, CUTOFFS)
-    actual = {(row[QUERY], row["k"]): row for row in stored_rows(tmp_path / "queries")}
+    actual = {(row[QUERY], row["k"]): row for row in read_stored_rows(tmp_path / "queries")}
     assert actual.keys() == expected.keys()
     for key, row in actual.items():
         for name in ("dcg", "idcg", "ndcg"):
             assert row[name] == pytest.approx(getattr(expected[key], name), rel=1e-12, abs=0), (key, name)
-    stored = [row for row in stored_rows(tmp_path / "metrics") if row["metric"] == "ndcg"]
+    stored = [row for row in read_stored_rows(tmp_path / "metrics") if row["metric"] == "ndcg"]
     assert {(row["segment"], row["k"]): row["value"] for row in stored if row["segment_by"]} == {
         key: pytest.approx(result.ndcg, abs=1e-12) for key, result in expected.items()
     }
@@ -251,17 +251,17 @@ def arrays(folder: Path) -> list[object]:
 # ------------------------------------------------------------------------------------------------ forms of the input
 
 
-@by("form", local=[long_table, two_tables, given_ranks, arrays], spark=[two_tables])
+@parametrize_engine("form", local=[long_table, two_tables, given_ranks, arrays], spark=[two_tables])
 def test_each_form_gives_the_numbers_of_the_definition(engine, tmp_path, form):
     """Of several runs, with weights, in an order that another column decides."""
     ties = ("--ties", "input_order") if form in (long_table, two_tables) else ()
-    done(
+    run_mean_ndcg(
         *form(tmp_path), *ties, "--run-col", RUN, "--weight-col", WEIGHT, "--k", "2,10", "--gain", "linear", *NIGHT,
         "--per-query-output", tmp_path / "queries", "--output", tmp_path / "metrics", "--engine", engine["engine"],
     )  # fmt: skip
     choices = Choices(gain="linear", ties="input_order")
     expected = {run: defined(rows, choices, CUTOFFS) for run, rows in of_runs().items()}
-    actual = {(row["run"], row[QUERY], row["k"]): row for row in stored_rows(tmp_path / "queries")}
+    actual = {(row["run"], row[QUERY], row["k"]): row for row in read_stored_rows(tmp_path / "queries")}
     assert actual.keys() == {(run, *key) for run, results in expected.items() for key in results}
     for (run, *key), row in actual.items():
         for name in ("dcg", "idcg", "ndcg"):
@@ -269,7 +269,7 @@ def test_each_form_gives_the_numbers_of_the_definition(engine, tmp_path, form):
             assert row[name] == pytest.approx(wanted, rel=1e-12, abs=0), (run, key, name)
     weights = {ranked_list.row.query: Fraction(ranked_list.weight) for ranked_list in LISTS}
     total = sum(weights.values())
-    stored = [row for row in stored_rows(tmp_path / "metrics") if row["metric"] == "ndcg"]
+    stored = [row for row in read_stored_rows(tmp_path / "metrics") if row["metric"] == "ndcg"]
     assert {(row["run"], row["k"]): (row["value"], row["weight_sum"]) for row in stored} == {
         (run, k): (
             pytest.approx(
@@ -293,7 +293,7 @@ def test_weights_of_any_size_weigh_or_are_refused(tmp_path, weight):
     asked = ("--input", write_table(tmp_path / "rows.parquet", cells), "--query-col", QUERY, "--relevance-col",
              RELEVANCE, "--weight-col", WEIGHT, "--k", "2", "--gain", "linear", *NIGHT, *LOCAL)  # fmt: skip
     if 1e-20 <= weight <= 3e17:
-        (row,) = [row for row in done(*asked, "--json", "-").json["metrics"] if row["metric"] == "ndcg"]
+        (row,) = [row for row in run_mean_ndcg(*asked, "--json", "-").json["metrics"] if row["metric"] == "ndcg"]
         c = 1 / math.log2(3)
         mean = (3 + c) / 5
         # Cochran 1977, section 6.4: sqrt(n / (n - 1) * sum(w^2 (v - mean)^2)) / sum(w)
@@ -313,7 +313,7 @@ def test_evaluate_gives_the_numbers_of_the_definition(engine):
     data = pa.Table.from_pylist([{name: getattr(row, of) for name, of in NAMES.items()} for row in ROWS])
     columns = {of: name for name, of in NAMES.items()}
     result = evaluate(data, k=CUTOFFS, convention="default;gain=linear;ties=item_asc", **columns, **engine)
-    actual = {(row[QUERY], row["k"]): row["ndcg"] for row in rows_of(result.per_query)}
+    actual = {(row[QUERY], row["k"]): row["ndcg"] for row in collect_rows(result.per_query)}
     expected = defined(ROWS, CHOICES, CUTOFFS)
     assert actual == {key: pytest.approx(one.ndcg, abs=1e-12) for key, one in expected.items()}
 
@@ -338,7 +338,7 @@ def test_the_ways_out_for_such_keys_work(spark, tmp_path):
     cells = [{name: element, "item_id": "i", "score": 1.0, "relevance": 1.0} for element in ("x", "y")]
     pq.write_table(pa.Table.from_pylist(cells), tmp_path / "rows.parquet")
     source = f"SELECT *, {quoted} AS a_b FROM parquet.`{tmp_path}/rows.parquet`"
-    ended = done("--input", source, "--query-col", "a_b", "--segment-cols", "a_b", "--json", "-")
+    ended = run_mean_ndcg("--input", source, "--query-col", "a_b", "--segment-cols", "a_b", "--json", "-")
     renamed_frame = spark.read.parquet(str(tmp_path / "rows.parquet")).withColumnRenamed(name, "a_b")
     rows = evaluate(renamed_frame, query="a_b").per_query.collect()
     assert {row["segment"] for row in ended.json["metrics"] if row["segment_by"]} == {row["a_b"] for row in rows}
@@ -353,7 +353,7 @@ def test_the_extremes_of_int64(engine):
     rows = [Row(query=query, item=item, score=float(score), relevance=rel) for query, item, score, rel in cells]
     actual = evaluate(data, k=list(CUTOFFS), convention="default;ties=item_asc", **engine).per_query
     expected = defined(rows, Choices(ties="item_asc"), CUTOFFS)
-    assert {(row["query_id"], row["k"]): row["ndcg"] for row in rows_of(actual)} == {
+    assert {(row["query_id"], row["k"]): row["ndcg"] for row in collect_rows(actual)} == {
         key: pytest.approx(one.ndcg, abs=1e-12) for key, one in expected.items()
     }
 
@@ -368,11 +368,11 @@ REFUSED = [
 ]
 
 
-@by("query, score, relevance, message", local=REFUSED[:-1], spark=REFUSED[-1:])
+@parametrize_engine("query, score, relevance, message", local=REFUSED[:-1], spark=REFUSED[-1:])
 def test_what_cannot_be_evaluated_is_refused_in_a_line(engine, query, score, relevance, message):
     data = table([(query, "i", score, relevance)], "query_id string, item_id string, score double, relevance double")
     with pytest.raises(InputRefusedError) as refused, readable_errors():
-        rows_of(evaluate(data, **engine).summary)
+        collect_rows(evaluate(data, **engine).summary)
     assert message in str(refused.value)
     assert len(str(refused.value)) < 400
     assert str(refused.value).isprintable()
@@ -390,7 +390,7 @@ def test_a_refusal_of_the_job_is_a_line_that_can_be_printed(engine, tmp_path):
 def test_arguments_of_the_job_that_are_no_names_are_refused():
     ended = mean_ndcg("--input", "rows\udcff.parquet")
     assert_refused(ended, r"'rows\udcff.parquet' is not valid UTF-8")
-    ended = command("mean-ndcg", "--input", "x", "--convention", "\x1b[31m DROP TABLE x")
+    ended = run_command("mean-ndcg", "--input", "x", "--convention", "\x1b[31m DROP TABLE x")
     assert_refused(ended, r"'\x1b[31m DROP TABLE x'")
 
 
@@ -532,14 +532,14 @@ def test_metrics_of_items(spark, tmp_path):
     ]
     # The first item was met by three users, the second one by one.
     met = [{QUERY: user, ITEM: ids[0]} for user in ("u", "", "'")] + [{QUERY: "u", ITEM: ids[1]}]
-    done(
+    run_mean_ndcg(
         *("--input", write_table(tmp_path / "rows.parquet", cells), *COLUMNS),
         *("--items", write_table(tmp_path / "items.parquet", items), "--vector-col", VECTOR),
         *("--categories-col", CATEGORIES, "--interactions", write_table(tmp_path / "met.parquet", met)),
         *("--metrics", "ild@2,ild(by=categories)@2,novelty@2,coverage@2", *NIGHT, "--ties", "item_asc"),
         *("--per-query-output", tmp_path / "queries", "--output", tmp_path / "metrics"),
     )
-    actual = {row[QUERY]: row for row in stored_rows(tmp_path / "queries")}
+    actual = {row[QUERY]: row for row in read_stored_rows(tmp_path / "queries")}
     assert actual.keys() == lists.keys()
     for query, (one, other) in lists.items():
         differ = one % 2 != other % 2
@@ -548,7 +548,7 @@ def test_metrics_of_items(spark, tmp_path):
         # -log2 of the share of the four meetings; an item that nobody has met counts as met once
         information = [math.log2(4 / 3) if at == 0 else 2 for at in (one, other)]
         assert actual[query]["novelty"] == pytest.approx(sum(information) / 2, abs=1e-12)
-    (coverage,) = [row["value"] for row in stored_rows(tmp_path / "metrics") if row["metric"] == "coverage"]
+    (coverage,) = [row["value"] for row in read_stored_rows(tmp_path / "metrics") if row["metric"] == "coverage"]
     assert coverage == len({at for group in lists.values() for at in group}) / len(ids)
 
 
@@ -564,14 +564,14 @@ def test_retrieval(spark, tmp_path):
         for at, (one, angle) in enumerate(angles.items())
     ]  # fmt: skip
     queries = [{QUERY: one, VECTOR: [lengths[at % 4], 0.0], labels: "a`b"} for at, one in enumerate(ids[::5])]
-    ended = command(
+    ended = run_command(
         *("retrieve", "--queries", write_table(tmp_path / "q.parquet", queries)),
         *("--corpus", write_table(tmp_path / "c.parquet", corpus), "--query-col", QUERY, "--item-col", ITEM),
         *("--vector-col", VECTOR, "--labels-col", labels, "--parts", 2, "--k", "3", "--run", RUNS[2], *NIGHT),
         *("--rankings-output", tmp_path / "rankings", "--per-query-output", tmp_path / "queries"),
     )
     assert (ended.code, ended.complaints) == (0, []), ended.err
-    rows = sorted(stored_rows(tmp_path / "rankings"), key=lambda row: (row[QUERY], row["rank"]))
+    rows = sorted(read_stored_rows(tmp_path / "rankings"), key=lambda row: (row[QUERY], row["rank"]))
     nearest = list(enumerate(angles.items()))[:3]  # the smallest angles
     assert [(row["run"], row[QUERY], row[ITEM], row["rank"]) for row in rows] == [
         (RUNS[2], query, item, at + 1) for query in sorted(ids[::5]) for at, (item, _) in nearest
@@ -581,7 +581,7 @@ def test_retrieval(spark, tmp_path):
     )
     # Relevances 0, 1, 1 of many: (1 / log2(3) + 1 / 2) / (1 + 1 / log2(3) + 1 / 2)
     gained = 1 / math.log2(3) + 1 / 2
-    actual = {row[QUERY]: row["ndcg"] for row in stored_rows(tmp_path / "queries")}
+    actual = {row[QUERY]: row["ndcg"] for row in read_stored_rows(tmp_path / "queries")}
     assert actual == {query: pytest.approx(gained / (1 + gained), abs=1e-12) for query in ids[::5]}
 
 
@@ -620,9 +620,9 @@ def test_a_report(spark, tmp_path):
         asked = (*COLUMNS, "--run-col", RUN, "--segment-cols", QUERY, "--k", "2", "--ties", "item_asc")
         outputs = ("--output", folder / "metrics", "--per-query-output", folder / "queries")
         night = ("--run-date", "2026-01-31", "--dataset", dataset)
-        done("--input", write_table(folder / "rows.parquet", rankings), *asked, *outputs, *night, *LOCAL)
-        ended = command("report", "--metrics", folder / "metrics", "--per-query", folder / "queries", "--output",
-                        folder / "page.html", "--run-date", "2026-01-31")  # fmt: skip
+        run_mean_ndcg("--input", write_table(folder / "rows.parquet", rankings), *asked, *outputs, *night, *LOCAL)
+        ended = run_command("report", "--metrics", folder / "metrics", "--per-query", folder / "queries", "--output",
+                            folder / "page.html", "--run-date", "2026-01-31")  # fmt: skip
         assert (ended.code, ended.complaints) == (0, [])
         assert len(ended.out.splitlines()) == 1  # the headline
         pages.append(Page((folder / "page.html").read_text(encoding="utf-8")))
@@ -640,7 +640,7 @@ def test_a_report(spark, tmp_path):
     assert [value for value in awkward.values if value == pytest.approx(mean, abs=1e-12)]
 
 
-@by("kind", local=["folder"], spark=["table"])
+@parametrize_engine("kind", local=["folder"], spark=["table"])
 def test_runs_and_data_sets_of_any_name(request, engine, tmp_path, kind):
     """Their slices have safe names; the names themselves are stored as they are."""
     runs = sorted({*IDS[::2], "", "../..", "a'b", "x" * LONG})
@@ -652,19 +652,19 @@ def test_runs_and_data_sets_of_any_name(request, engine, tmp_path, kind):
     pq.write_table(pa.Table.from_pylist(cells), tmp_path / "rows.parquet")
     dataset = "../../etc/passwd'`\"; DROP TABLE awkward_metrics; --\n😀" + "x" * LONG
     output = tmp_path / "out" / "metrics" if kind == "folder" else "awkward_metrics"
-    done(
+    run_mean_ndcg(
         *("--input", tmp_path / "rows.parquet", "--run-col", "ranker", "--k", "1,2", "--dataset", dataset),
         *("--run-date", "2026-01-31", "--output", output, "--json", tmp_path / "out.json"),
         *("--engine", engine["engine"]),
     )
     if kind == "folder":
-        stored = stored_rows(output)
+        stored = read_stored_rows(output)
         assert {path.name for path in tmp_path.iterdir()} == {"rows.parquet", "out", "out.json"}
         assert {path.name for path in (tmp_path / "out").iterdir()} == {"metrics"}
-        assert [element for element in files_below(output) if re.search(r"[^\w/.=-]", element)] == []
+        assert [element for element in read_files(output) if re.search(r"[^\w/.=-]", element)] == []
     else:
         spark = request.getfixturevalue("spark")
-        stored = rows_of(spark.table("awkward_metrics"))
+        stored = collect_rows(spark.table("awkward_metrics"))
         spark.sql("DROP TABLE awkward_metrics")
     values = sorted((row["run"], row["k"], row["value"]) for row in stored if row["metric"] == "ndcg")
     by_hand = {1: 0.0, 2: pytest.approx(0.6309297535714575)}  # the relevant item is second: 1 / log2(3)
@@ -678,7 +678,7 @@ def test_queries_in_a_catalog_table(spark, tmp_path):
     queries = list(dict.fromkeys(IDS))
     rows = write_table(tmp_path / "rows.parquet", [{QUERY: query, RELEVANCE: [0.0, 1.0]} for query in queries])
     for night in ("2026-01-30", "2026-01-31"):
-        done(
+        run_mean_ndcg(
             *("--input", rows, "--query-col", QUERY, "--relevance-col", RELEVANCE, "--run-date", night),
             *("--per-query-output", "awkward_queries", "--per-query-format", "table", "--k", "2"),
         )

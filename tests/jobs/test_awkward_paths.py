@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.main_job import assert_refused, files_below, mean_ndcg, stored_rows, write_rows
+from support.main_job import assert_refused, mean_ndcg, read_files, read_stored_rows, write_rows
 from support.oracle import Row
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_paths_of_any_name_are_read_and_written(
         ended = mean_ndcg("--input", folder / "rows", *put, *NIGHT, "--source", source, "--json", "-")
         assert (ended.code, ended.complaints) == (0, []), ended.err
         assert ndcg_of(ended.json) == expected
-        (stored,) = [row for row in stored_rows(folder / f"{names[0]} metrics") if row["metric"] == "ndcg"]
+        (stored,) = [row for row in read_stored_rows(folder / f"{names[0]} metrics") if row["metric"] == "ndcg"]
         assert (stored["value"], stored["dataset"]) == (expected, "search")
     assert sorted(os.listdir(folder)) == sorted([*before, f"{names[0]} metrics"])
     ended = mean_ndcg("--input", folder / "rows", "--output", folder / "rows" / "below", *NIGHT)
@@ -73,10 +73,10 @@ def test_a_path_that_spark_takes_for_a_pattern(tmp_path: Path, expected: float, 
     ended = mean_ndcg("--input", tmp_path / "apart" / name, *NIGHT, "--json", "-")
     assert ended.code == 0, ended.err
     assert ndcg_of(ended.json) == expected
-    before = files_below(tmp_path)
+    before = read_files(tmp_path)
     ended = mean_ndcg("--input", tmp_path / "apart" / matched, "--output", tmp_path / name / "metrics", *NIGHT)
     assert_refused(ended, "so Spark would not find it")
-    assert files_below(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 @pytest.mark.usefixtures("spark")
@@ -86,4 +86,4 @@ def test_a_path_with_a_blank_is_no_query(tmp_path: Path) -> None:
         path = write_rows(tmp_path / name / "0.parquet", rows)
         ended = mean_ndcg("--input", path.parent, "--output", tmp_path / "out", "--run-date", "2026-01-31")
         assert (ended.code, ended.complaints) == (0, []), ended.err
-    assert {row["dataset"] for row in stored_rows(tmp_path / "out")} == {"my rows", "your rows"}
+    assert {row["dataset"] for row in read_stored_rows(tmp_path / "out")} == {"my rows", "your rows"}

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cluster import Cluster, Gate, Submitted, kill, wait_for
-from support.disks import small_disk
-from support.main_job import Ended, assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows
+from support.cluster import Cluster, Gate, SubmittedJob, kill, wait_for
+from support.disks import mount_small_disk
+from support.main_job import Ended, assert_refused, mean_ndcg, read_files, read_stored_rows, run_mean_ndcg, write_rows
 from support.object_store import SECRET, Server, s3_server
 from support.oracle import Row
 from support.processes import ROOT, build_package, make_bare_python
@@ -75,9 +75,9 @@ def bits(folder: Path) -> list[tuple[Any, ...]]:
     """Keys, value to the last bit, and state of every row of a metric table; values of every query."""
     metrics = [
         (*[str(row[name]) for name in SPEAKING], (row["value"] or 0.0).hex(), row["n_queries"], str(row["state"]))
-        for row in stored_rows(folder / "metrics")
+        for row in read_stored_rows(folder / "metrics")
     ]
-    queries = [(row["query_id"], str(row["k"]), row["ndcg"].hex()) for row in stored_rows(folder / "queries")]
+    queries = [(row["query_id"], str(row["k"]), row["ndcg"].hex()) for row in read_stored_rows(folder / "queries")]
     return [*sorted(metrics), *sorted(queries)]
 
 
@@ -85,14 +85,14 @@ def bits(folder: Path) -> list[tuple[Any, ...]]:
 def in_local_mode(tables, tmp_path_factory) -> list[tuple[Any, ...]]:
     """What local Spark makes of the newer table; its workers read the files themselves."""
     folder = tmp_path_factory.mktemp("local")
-    done(*flags(tables[1], folder))
+    run_mean_ndcg(*flags(tables[1], folder))
     actual = bits(folder)
     assert len(actual) > 900
     return actual
 
 
 def visible(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in files_below(folder).items() if ".ndcg-spark" not in name}
+    return {name: content for name, content in read_files(folder).items() if ".ndcg-spark" not in name}
 
 
 def lost_executors(stage: Stage) -> int:
@@ -106,7 +106,7 @@ class Held:
     It is to write its JSON beside the final file; a pipe stands there, which nobody reads yet.
     """
 
-    def __init__(self, job: Submitted) -> None:
+    def __init__(self, job: SubmittedJob) -> None:
         self._job, self.driver = job, job.driver()
         self._pipe = job.folder / f"answer.json.{self.driver}.unfinished"
         os.mkfifo(self._pipe)
@@ -168,7 +168,7 @@ def test_a_killed_executor_and_a_second_run_change_no_bit(stage, tables, in_loca
 def test_a_driver_that_is_killed_in_the_middle_of_a_write(stage, tables, tmp_path, in_local_mode):
     """The old rows are there; the next run says what it found, and heals."""
     folder = tmp_path / "out"
-    done(*flags(tables[0], folder))
+    run_mean_ndcg(*flags(tables[0], folder))
     before = visible(folder)
     job = stage.cluster.submit(
         JOB, *flags(tables[1], folder), "--json", "answer.json", folder=tmp_path / "job", settings=FILE_EACH
@@ -214,8 +214,8 @@ def test_tasks_that_fail_half_way_or_run_twice_double_nothing(stage, tmp_path):
 @pytest.mark.cluster("a cluster of its own")
 def test_rows_on_disks_that_machines_do_not_share_are_missed(stage, tables, tmp_path):
     """One executor has the folder of the driver, the other one another folder at the same path."""
-    with small_disk(tmp_path / "disk", 4096) as disk:  # skips where nothing can be mounted
-        done(*flags(tables[0], disk.folder))
+    with mount_small_disk(tmp_path / "disk", 4096) as disk:  # skips where nothing can be mounted
+        run_mean_ndcg(*flags(tables[0], disk.folder))
         before = visible(disk.folder)
         kept = stage.cluster
         wanted = flags(tables[1], disk.folder)
@@ -230,8 +230,8 @@ def test_rows_on_disks_that_machines_do_not_share_are_missed(stage, tables, tmp_
 
 @pytest.mark.cluster("full disks are checked every time with local Spark")
 def test_executors_that_fill_a_disk(stage, tables, tmp_path, in_local_mode):
-    with small_disk(tmp_path / "disk", 1024) as disk:
-        done(*flags(tables[0], disk.folder))
+    with mount_small_disk(tmp_path / "disk", 1024) as disk:
+        run_mean_ndcg(*flags(tables[0], disk.folder))
         before = visible(disk.folder)
         disk.fill(left=24 << 10)
         with stage.cluster.submit(JOB, *flags(tables[1], disk.folder), folder=tmp_path / "job") as job:

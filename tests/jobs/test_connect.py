@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from support.connect_server import NoServerError, connect_server
-from support.error_kinds import assert_as_expected
-from support.main_job import value_of, write_rows
+from support.error_kinds import assert_expected_errors
+from support.main_job import find_value, write_rows
 from support.oracle import ranked
 from support.spark_rankings import SHORT_LIVED_SETTINGS
 
@@ -95,7 +95,7 @@ def test_workers_have_the_package_once_it_is_shipped(seen):
 
 def test_errors_are_those_of_a_classic_session(seen):
     """Of which test_error_kinds.py expects the same."""
-    assert_as_expected(seen["errors"])
+    assert_expected_errors(seen["errors"])
     assert "boom" in seen["crash"]
 
 
@@ -129,7 +129,7 @@ def test_a_job_with_a_server_in_its_environment_ships_the_package_itself(server,
         timeout=PATIENCE,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    assert value_of(json.loads(ended.stdout.splitlines()[-1]), "ndcg", 6) == pytest.approx(0.960808, abs=5e-7)
+    assert find_value(json.loads(ended.stdout.splitlines()[-1]), "ndcg", 6) == pytest.approx(0.960808, abs=5e-7)
     actual = subprocess.run(
         [sys.executable, "-c", READ_TABLE, server], env=environment, capture_output=True, text=True, timeout=PATIENCE
     )

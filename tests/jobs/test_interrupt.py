@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.main_job import command
+from support.main_job import run_command
 from support.spark_rankings import SHORT_LIVED
 
 from ndcg_spark import main
@@ -256,7 +256,7 @@ def test_a_signal_before_a_job_begins_is_a_line(monkeypatch, number, code, said)
     # stands in for: the loading of a command, because the signal has to come within it
     monkeypatch.setattr(main, "load_command", load)
     before = signal.getsignal(signal.SIGTERM)
-    ended = command("mean-ndcg", "--input", "in.parquet")
+    ended = run_command("mean-ndcg", "--input", "in.parquet")
     assert (ended.code, ended.out, ended.complaints) == (code, "", [f"ndcg-spark: {said}"])
     assert signal.getsignal(signal.SIGTERM) is before
 

@@ -21,10 +21,10 @@ import pytest
 from support.main_job import (
     Ended,
     assert_refused,
-    command,
-    files_below,
     mean_ndcg,
-    stored_rows,
+    read_files,
+    read_stored_rows,
+    run_command,
     write_judgments,
     write_rows,
     write_run,
@@ -194,7 +194,7 @@ def test_rejected_rows(spark, tmp_path):
     table = write_table(tmp_path / "in.parquet", columns, types)
     ended = assert_same(spark, tmp_path, "--input", table, *NIGHT, "--on-invalid", "reject", rejects=True)
     assert "4 rejected: infinite_score 1, nan_relevance 1, nan_score 1, null_query 1" in ended.out
-    assert len(stored_rows(tmp_path / "local" / "rejects")) == 4
+    assert len(read_stored_rows(tmp_path / "local" / "rejects")) == 4
 
 
 def test_rejected_rows_of_both_tables(spark, tmp_path):
@@ -292,7 +292,7 @@ def test_refusals(spark, tmp_path, rankings):
         local, other = (by(engine, tmp_path, *arguments, *NIGHT) for engine in ("local", "spark"))
         assert_refused(local, message)
         assert local.complaints == [line.replace("/spark/", "/local/") for line in other.complaints]
-        assert files_below(tmp_path / "local") == {}
+        assert read_files(tmp_path / "local") == {}
 
 
 def test_an_output_that_is_an_input(tmp_path, rankings):
@@ -357,7 +357,7 @@ def test_the_run_log(spark, tmp_path, rankings):
         assert mean_ndcg(*arguments, "--engine", engine).code == 0
     lost = ("--input", tmp_path / "missing.parquet", *NIGHT, "--run-log", tmp_path / "runs")
     assert mean_ndcg(*lost, "--engine", "local").code == 2
-    local, other, refused = sorted(stored_rows(tmp_path / "runs"), key=lambda row: row["started_at"])
+    local, other, refused = sorted(read_stored_rows(tmp_path / "runs"), key=lambda row: row["started_at"])
     assert (local["spark_version"], other["spark_version"]) == (None, spark.version)
     assert [row["status"] for row in (local, other, refused)] == ["succeeded", "succeeded", "refused"]
     same = ("command", "exit_code", "rows_read", "rows_evaluated", "n_queries", "inputs", "outputs", "config_hash")
@@ -406,7 +406,7 @@ def test_refusals_name_the_variable_of_the_environment(rankings, monkeypatch):
 
 def test_what_has_one_engine_asks_no_environment(spark, tmp_path, monkeypatch):
     monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
-    ended = command("roll-up", "--input", tmp_path / "no-metrics", "--output", tmp_path / "periods")
+    ended = run_command("roll-up", "--input", tmp_path / "no-metrics", "--output", tmp_path / "periods")
     assert_refused(ended, "no-metrics")
     assert "NDCG_SPARK_ENGINE" not in ended.err
 
@@ -461,7 +461,7 @@ def test_without_spark_and_pandas(tmp_path):
     assert "gate ndcg@10>=0.4: met (0.948811)" in ended.out
     for name, n in (("metrics", 3), ("queries", 1), ("bad", 0)):
         assert layout(tmp_path / name)[:2] == ["_SUCCESS", "run_date=2026-01-31"]
-        assert len(stored_rows(tmp_path / name)) == n
+        assert len(read_stored_rows(tmp_path / name)) == n
 
 
 @pytest.mark.slow
@@ -521,7 +521,7 @@ def test_a_signal_ends_a_job_in_one_line(tmp_path, many_rows, number, code, word
     places = ("--output", tmp_path / "metrics", "--run-log", tmp_path / "runs")
     write_rows(tmp_path / "few.parquet", ranked([3, 2, 0]))
     assert run_without_spark(tmp_path, "mean-ndcg", "--input", "few.parquet", *NIGHT, *places[:2]).code == 0
-    before, temporary = files_below(tmp_path / "metrics"), tmp_path / "temporary"
+    before, temporary = read_files(tmp_path / "metrics"), tmp_path / "temporary"
     temporary.mkdir()
     command = ["mean-ndcg", "--input", many_rows, *NIGHT, *places, "--processes", processes]
     process = subprocess.Popen(
@@ -541,8 +541,8 @@ def test_a_signal_ends_a_job_in_one_line(tmp_path, many_rows, number, code, word
     assert (process.returncode, out) == (code, "")
     assert [line for line in err.splitlines() if line.startswith("ndcg-spark")] == [f"ndcg-spark: {word}"]
     assert "Traceback" not in err
-    assert files_below(tmp_path / "metrics") == before
+    assert read_files(tmp_path / "metrics") == before
     assert not (tmp_path / "metrics" / ".ndcg-spark").exists()
     assert list(temporary.iterdir()) == []
     assert subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, text=True).stdout == ""
-    assert [row["status"] for row in stored_rows(tmp_path / "runs")] == ["interrupted"]
+    assert [row["status"] for row in read_stored_rows(tmp_path / "runs")] == ["interrupted"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from support.disks import bound_by_permissions, closed_folder
+from support.disks import drop_root, make_closed_folder
 from support.processes import terminal, wait_for
 
 from ndcg_spark.jobs.logs import Progress
@@ -144,9 +144,9 @@ def test_the_version_of_a_delta_table_is_its_last_commit(tmp_path: Path) -> None
 def test_files_that_cannot_be_listed_are_no_fewer_files(public_folder: Path, spark: SparkSession) -> None:
     """Neither are they unknown in silence."""
     write(public_folder / "a.parquet", "abc", 1)
-    closed_folder(public_folder / "more")
+    make_closed_folder(public_folder / "more")
     source = Source(reference=str(public_folder), kind="parquet", options={})
-    with bound_by_permissions():
+    with drop_root():
         (actual,) = describe_inputs(spark, {"input": source})
     assert actual.pop("unknown") == f"[Errno 13] Permission denied: '{public_folder}/more'"
     assert actual == {"option": "input", "reference": str(public_folder), "format": "parquet"}

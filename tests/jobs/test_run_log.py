@@ -17,9 +17,17 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.disks import elsewhere
-from support.engines import by
-from support.main_job import assert_refused, command, files_below, mean_ndcg, stored_rows, write_rows, write_table
+from support.disks import to_viewfs
+from support.engines import parametrize_engine
+from support.main_job import (
+    assert_refused,
+    mean_ndcg,
+    read_files,
+    read_stored_rows,
+    run_command,
+    write_rows,
+    write_table,
+)
 from support.oracle import ranked
 from support.spark_rankings import since_spark
 
@@ -47,7 +55,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def logged(place: Path) -> list[dict[str, Any]]:
-    return sorted(stored_rows(place / "runs"), key=lambda row: row["started_at"])
+    return sorted(read_stored_rows(place / "runs"), key=lambda row: row["started_at"])
 
 
 def run(place: Path, *more: object, table: str = "in.parquet", engine: str = "local") -> Any:
@@ -84,7 +92,7 @@ def test_a_run_that_succeeds(engine: Mapping[str, str], place: Path) -> None:
     began, ended_at = (row[name].replace(tzinfo=timezone.utc) for name in ("started_at", "finished_at"))
     assert before <= began <= ended_at <= datetime.now(timezone.utc)
     assert 0 < row["seconds"] <= (ended_at - before).total_seconds()
-    assert {row["config_hash"] for row in stored_rows(place / "metrics")} == {row["config_hash"]}
+    assert {row["config_hash"] for row in read_stored_rows(place / "metrics")} == {row["config_hash"]}
     steps = json.loads(row["steps"])
     assert [row["step"] for row in steps] == [
         "ranking and scoring", "counting bad rows", f"writing metrics to {place / 'metrics'}",
@@ -119,7 +127,7 @@ def test_files_that_other_jobs_have_written(spark, place: Path) -> None:
     runs = ("--run-log", place / "runs")
     asked = ("--input", place / "in.parquet", "--k", "6", "--json")
     assert mean_ndcg(*asked, place / "steps.json", "--explain-difference", "sklearn", *runs).code == 0
-    assert command("diagnose", "runs", *asked, place / "losses.json", *runs).code == 0
+    assert run_command("diagnose", "runs", *asked, place / "losses.json", *runs).code == 0
     written = [json.loads(row["outputs"]) for row in logged(place)]
     assert written == [[{"what": "JSON", "reference": str(place / name)}] for name in ("steps.json", "losses.json")]
 
@@ -140,7 +148,7 @@ def test_a_gate_that_is_not_met(place: Path) -> None:
     assert run(place, "--output", place / "metrics", "--gate", "ndcg@6>=0.99").code == 3
     (row,) = logged(place)
     assert (row["status"], row["exit_code"], row["n_queries"]) == ("gate_not_met", 3, 1)
-    assert stored_rows(place / "metrics")
+    assert read_stored_rows(place / "metrics")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +226,7 @@ def test_runs_at_the_same_time_keep_all_rows(place: Path, spark, kind: str) -> N
         rows = (spark.table(reference) if kind == "table" else spark.read.parquet(reference)).collect()
         actual = sorted((row["run_id"], row["status"]) for row in rows)
         assert actual == [(f"run {i}", "succeeded") for i in range(n)]
-        assert [name for name in files_below(place / "runs") if ".ndcg-spark" in name] == []
+        assert [name for name in read_files(place / "runs") if ".ndcg-spark" in name] == []
     finally:
         spark.sql("DROP TABLE IF EXISTS runs_at_the_same_time")
 
@@ -232,7 +240,7 @@ def test_a_catalog_table(place: Path, spark) -> None:
         spark.sql("DROP TABLE IF EXISTS run_log_of_test")
 
 
-@by(
+@parametrize_engine(
     "log, more",
     local=[
         ("{place}/in.parquet/runs", []),
@@ -247,10 +255,10 @@ def test_a_catalog_table(place: Path, spark) -> None:
 def test_a_run_log_that_would_touch_something_else_is_refused(engine, place: Path, log: str, more: list[str]) -> None:
     write_rows(place / "table" / "a.parquet", ranked([1, 0]))
     (place / "all").mkdir()
-    before = files_below(place)
+    before = read_files(place)
     words = [element.format(place=place) for element in ["--input", "{place}/in.parquet", *more, "--run-log", log]]
     assert_refused(mean_ndcg(*words, *NIGHT, "--engine", engine["engine"]))
-    assert files_below(place) == before
+    assert read_files(place) == before
 
 
 def test_a_plan_that_is_only_explained_is_no_run(place: Path) -> None:
@@ -272,14 +280,14 @@ def test_a_run_log_that_fails_at_the_end_changes_no_exit_code(place: Path, monke
     assert (ended.code, times) == (0, ["started", "succeeded"])
     warning = f"warning: the end of this run is not in the run log {str(place / 'runs')!r}: disk full"
     assert warning in ended.err.splitlines()
-    assert stored_rows(place / "metrics")
+    assert read_stored_rows(place / "metrics")
 
 
 def test_another_job(spark, place: Path) -> None:
     words = ["--run-log", place / "runs", "--run-log-format", "parquet", "--dataset", "search"]
     events = {"query_id": ["q"], "item_id": ["a"], "event": ["view"], "ts": ["2026-01-01T00:00:00Z"]}
     table = write_table(place / "events.csv", events)
-    assert command("build-judgments", "events", "--input", table, *words).code == 0
+    assert run_command("build-judgments", "events", "--input", table, *words).code == 0
     (row,) = logged(place)
     assert (row["command"], row["status"], row["dataset"]) == ("build-judgments events", "succeeded", "search")
 
@@ -295,12 +303,12 @@ def test_jobs_that_are_about_a_night_are_found_under_it(place: Path, spark, log:
     reference = place / log if log == "runs" else log
     metrics = ("--input", place / "metrics", "--run-log", reference)
     try:
-        assert command("roll-up", *metrics, "--output", place / "periods").code == 0
+        assert run_command("roll-up", *metrics, "--output", place / "periods").code == 0
         if log == "runs":
-            assert command("flag-changes", *metrics, "--output", place / "flags").code == 0
+            assert run_command("flag-changes", *metrics, "--output", place / "flags").code == 0
             page = ("--metrics", place / "metrics", "--output", place / "report.html")
-            assert command("report", *page, "--run-log", reference).code == 0
-            assert command("roll-up", *metrics, "--output", place / "in.parquet").code == 2
+            assert run_command("report", *page, "--run-log", reference).code == 0
+            assert run_command("roll-up", *metrics, "--output", place / "in.parquet").code == 2
         table = spark.read.parquet(str(reference)) if log == "runs" else spark.table(log)
         rows = table.orderBy("started_at").select("command", "status", "dataset", "run_date").collect()
     finally:
@@ -358,7 +366,7 @@ def test_without_options_nothing_new_is_said(place: Path) -> None:
 
 def test_a_run_log_in_the_place_of_an_output_is_found(spark, tmp_path: Path) -> None:
     """Tables need not be there yet."""
-    there = elsewhere(tmp_path)
+    there = to_viewfs(tmp_path)
     spark.sql(f"CREATE SCHEMA run_log_place LOCATION '{there}'")
     try:
         for output, kind, log in (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from support.disks import small_disk
+from support.disks import mount_small_disk
 from support.main_job import Ended, write_rows
 from support.oracle import ranked
 from support.processes import INCUBATOR, ROOT, installed, run_process
@@ -185,7 +185,7 @@ def test_without_pyspark_a_line_says_what_to_install(tmp_path):
 @pytest.mark.slow
 def test_a_full_disk_of_spark_is_a_line(tmp_path):
     """Not that of an output: what Spark exchanges between tasks does not fit."""
-    with small_disk(tmp_path / "disk", 64) as disk:
+    with mount_small_disk(tmp_path / "disk", 64) as disk:
         rows = [row for n in range(3000) for row in ranked([3, 2, n % 3], query=f"query {n}")]
         source = write_rows(tmp_path / "many.csv", rows)
         flags = ("--input", source, "--conf", f"spark.local.dir={disk.folder}", "--output", tmp_path / "metrics")

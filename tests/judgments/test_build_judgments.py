@@ -6,7 +6,15 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 import pytest
-from support.main_job import assert_refused, command, done, files_below, stored_rows, value_of, write_table
+from support.main_job import (
+    assert_refused,
+    find_value,
+    read_files,
+    read_stored_rows,
+    run_command,
+    run_mean_ndcg,
+    write_table,
+)
 
 NIGHT = ("--run-date", "2026-03-01", "--dataset", "shop")
 TS = pa.timestamp("us", tz="UTC")
@@ -42,11 +50,11 @@ def write_ratings(path, rows=RATINGS):
 
 
 def from_events(*arguments):
-    return command("build-judgments", "events", *arguments)
+    return run_command("build-judgments", "events", *arguments)
 
 
 def from_annotators(*arguments):
-    return command("build-judgments", "annotators", *arguments)
+    return run_command("build-judgments", "annotators", *arguments)
 
 
 GRADES = ("--grades", "view=1,cart=2,purchase=3,dislike=-1")
@@ -75,7 +83,7 @@ def test_events_become_judgments_that_the_main_job_reads(folder, events, tmp_pat
     options = (*GRADES, "--from", "2026-02-15", "--as-of", "2026-03-01", "--dedup", "event_id", "--rule", "sum")
     ended = from_events("--input", events, *options, *NIGHT, "--output", tmp_path / "judgments", "--json", "-")
     assert (ended.code, ended.complaints) == (0, [])
-    actual = {row["item_id"]: row for row in stored_rows(tmp_path / "judgments")}
+    actual = {row["item_id"]: row for row in read_stored_rows(tmp_path / "judgments")}
     assert {item: (row["relevance"], row["rule"]) for item, row in actual.items()} == {
         "a": (3.0, "sum"),  # 1 + 3, at most 3
         "b": (-1.0, "negative"),
@@ -91,9 +99,9 @@ def test_events_become_judgments_that_the_main_job_reads(folder, events, tmp_pat
     assert "events: 6 in the window = 4 graded + 1 impressions + 1 repeated + 0 rejected" in ended.out
     run = write(folder / "run.parquet", [("q", "b", 3.0), ("q", "a", 2.0)], ("query_id", "item_id", "score"))
     judged = ("--input", run, "--judgments", tmp_path / "judgments", "--k", 2, "--json", "-")
-    clipped = value_of(done(*judged, "--negative", "clip").json, "ndcg", 2)
+    clipped = find_value(run_mean_ndcg(*judged, "--negative", "clip").json, "ndcg", 2)
     assert clipped == pytest.approx(0.630929753571)  # 7 / log2(3) over 7
-    kept = value_of(done(*judged, "--negative", "keep").json, "ndcg", 2)
+    kept = find_value(run_mean_ndcg(*judged, "--negative", "keep").json, "ndcg", 2)
     assert kept == pytest.approx(0.559501182143)  # 2^-1 - 1 less, over 7
 
 
@@ -109,15 +117,15 @@ def test_ratings_become_judgments_and_disputes(folder, ratings, tmp_path):
     )
     ended = from_annotators("--input", ratings, "--rule", "majority", *NIGHT, *outputs)
     assert (ended.code, ended.complaints) == (0, [])
-    actual = {row["item_id"]: row for row in stored_rows(tmp_path / "judgments")}
+    actual = {row["item_id"]: row for row in read_stored_rows(tmp_path / "judgments")}
     assert {item: row["relevance"] for item, row in actual.items()} == {"i0": 3, "i1": 0, "i2": -1, "i3": 2, "i4": 2}
     assert actual["i0"]["decided_by"] == ["a0", "a1"]
-    assert stored_rows(tmp_path / "disputes") == []
+    assert read_stored_rows(tmp_path / "disputes") == []
     assert "Krippendorff's alpha (ordinal) 0.8585, 11 ratings of 4 items" in ended.out
     again = write_ratings(folder / "more.parquet", [*RATINGS, ("q", "i3", "a9", 0.0, 1.0)])
     assert from_annotators("--input", again, *NIGHT, *outputs).code == 0
-    assert [row["item_id"] for row in stored_rows(tmp_path / "disputes")] == ["i3"]
-    assert len(stored_rows(tmp_path / "judgments")) == 5  # the night was replaced
+    assert [row["item_id"] for row in read_stored_rows(tmp_path / "disputes")] == ["i3"]
+    assert len(read_stored_rows(tmp_path / "judgments")) == 5  # the night was replaced
 
 
 @pytest.mark.usefixtures("spark")
@@ -170,8 +178,8 @@ def test_bad_events_stop_the_job_or_are_counted(folder, tmp_path):
     rejecting = ("--on-invalid", "reject", "--rejects", tmp_path / "rejects")
     ended = from_events("--input", path, *GRADES, *outputs[:2], *rejecting, "--json", "-")
     assert ended.json["rows"]["rejected_by_reason"] == dict.fromkeys(sorted(reasons), 1)
-    assert sorted(row["reason"] for row in stored_rows(tmp_path / "rejects")) == sorted(reasons)
-    assert ended.json["judgments"] == len(stored_rows(tmp_path / "judgments")) == 4
+    assert sorted(row["reason"] for row in read_stored_rows(tmp_path / "rejects")) == sorted(reasons)
+    assert ended.json["judgments"] == len(read_stored_rows(tmp_path / "judgments")) == 4
     limited = from_events("--input", path, *GRADES, "--on-invalid", "reject", "--max-reject-fraction", 0.1)
     assert_refused(limited, "5 bad rows of 12", "--max-reject-fraction 0.1")
 
@@ -205,11 +213,11 @@ def test_an_annotator_who_rated_twice(folder, tmp_path):
 def test_nothing_is_not_written_over_something(events, tmp_path):
     options = ("--input", events, *GRADES, *NIGHT, "--output", tmp_path / "judgments")
     assert from_events(*options).code == 0
-    before = files_below(tmp_path)
+    before = read_files(tmp_path)
     assert_refused(from_events(*options, "--from", "2026-12-01"), "no events", "--allow-empty")
-    assert files_below(tmp_path) == before
+    assert read_files(tmp_path) == before
     assert from_events(*options, "--from", "2026-12-01", "--allow-empty").code == 0
-    assert stored_rows(tmp_path / "judgments") == []
+    assert read_stored_rows(tmp_path / "judgments") == []
 
 
 # --------------------------------------------------------------------------------------------------- refusals
@@ -267,4 +275,4 @@ def test_what_does_not_fit_the_table(events, ratings, tmp_path):
 
 @pytest.mark.parametrize("words", [(), ("visitors",)], ids=len)
 def test_no_command(words):
-    assert_refused(command("build-judgments", *words), *(f"'{word}'" for word in words), "ommand")
+    assert_refused(run_command("build-judgments", *words), *(f"'{word}'" for word in words), "ommand")

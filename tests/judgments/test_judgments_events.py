@@ -11,8 +11,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from pyspark.sql import functions as F
-from support.expectations import refusal
-from support.judging import AS_OF, EVENT_SCHEMA, Event, judged, random_events
+from support.expectations import collect_refusal
+from support.judging import AS_OF, EVENT_SCHEMA, Event, judge_by_loops, random_events
 
 from ndcg_spark import evaluate
 from ndcg_spark.core.columns import mark_text_table
@@ -56,7 +56,7 @@ def judge(frame, settings):
     ],
 )
 def test_the_definition_of_the_worked_values(rule, half_life, expected):
-    actual = judged(THREE, EventSettings(as_of=AS_OF, rule=rule, half_life=half_life))
+    actual = judge_by_loops(THREE, EventSettings(as_of=AS_OF, rule=rule, half_life=half_life))
     assert actual["q", "i"]["relevance"] == pytest.approx(expected, abs=1e-12)
 
 
@@ -82,7 +82,7 @@ RULES = [
 
 @pytest.mark.parametrize(("events", "options", "relevance", "rule"), RULES)
 def test_the_definition_of_rules(events, options, relevance, rule):
-    (actual,) = judged(events, EventSettings(**{"grades": GRADES, "as_of": AS_OF, **options})).values()
+    (actual,) = judge_by_loops(events, EventSettings(**{"grades": GRADES, "as_of": AS_OF, **options})).values()
     assert (actual["relevance"], actual["rule"]) == (relevance, rule)
 
 
@@ -114,7 +114,7 @@ LOG = [
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_every_pair_is_what_the_definition_says_in_any_order_to_the_bit(spark, settings):
-    expected, got = judged(LOG, settings), judge(frame_of(spark, LOG).coalesce(1), settings)
+    expected, got = judge_by_loops(LOG, settings), judge(frame_of(spark, LOG).coalesce(1), settings)
     assert got.keys() == expected.keys()
     for pair, row in expected.items():
         close = pytest.approx(row["relevance"], abs=1e-12) if settings.half_life else row["relevance"]
@@ -197,11 +197,11 @@ def test_bad_rows(spark):
     (kept,) = judge_events(frame, EventSettings(on_invalid="reject")).collect()
     assert (kept["relevance"], kept["n_events"]) == (2.0, 1)
     unknown = frame.where("event = 'veiw'")
-    assert refusal(judge_events(unknown, EventSettings())).startswith(
+    assert collect_refusal(judge_events(unknown, EventSettings())).startswith(
         "bad row: unknown_event at query_id=q, item_id=i"
     )
     # Also if only the keys are asked for; and not if the row lies outside of the window.
-    assert "unknown_event" in refusal(judge_events(unknown, EventSettings()).select("query_id"))
+    assert "unknown_event" in collect_refusal(judge_events(unknown, EventSettings()).select("query_id"))
     assert judge_events(unknown, EventSettings(start=AS_OF + timedelta(days=1))).count() == 0
 
 

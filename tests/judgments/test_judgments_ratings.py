@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from support.expectations import refusal
+from support.expectations import collect_refusal
 
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
@@ -107,7 +107,7 @@ def test_bad_rows(spark):
     (kept,) = judge_ratings(frame, rejecting).collect()
     assert (kept["relevance"], kept["n_ratings"]) == (2.0, 1)
     first = frame.where("query_id is null")
-    message = refusal(judge_ratings(first, RatingSettings(columns=WEIGHTED)))
+    message = collect_refusal(judge_ratings(first, RatingSettings(columns=WEIGHTED)))
     assert message.startswith("bad row: null_query at query_id=")
 
 
@@ -127,7 +127,7 @@ def test_text_is_read_as_numbers_where_asked_for(spark):
 
 def test_an_annotator_who_rated_twice(spark):
     frame = spark.createDataFrame([FOUR[0], FOUR[0]], SCHEMA)
-    assert "annotator 'a' rated query_id=q, item_id=i twice" in refusal(from_ratings(frame))
+    assert "annotator 'a' rated query_id=q, item_id=i twice" in collect_refusal(from_ratings(frame))
 
 
 def test_columns_that_are_missing(spark):

@@ -13,8 +13,8 @@ from datetime import date
 
 import pytest
 from scipy import stats
-from support.comparing import compared, metric_of, settings_of
-from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, click_rows, metric_rows, night
+from support.comparing import build_metric, build_settings, compare_rows
+from support.nights import CLICK_COLUMNS, CLICKS, METRIC_COLUMNS, build_click_rows, build_metric_rows, nth_night
 from support.source_rules import PROJECT_ROOT
 
 from ndcg_spark import evaluate
@@ -125,15 +125,15 @@ COMPARED = {name: direction for name, direction in ALL.items() if name != "idcg"
 @pytest.fixture(scope="module")
 def comparison():
     """Rows of `up` and `down` against `base` by (metric, way): 30 queries go that way, one the other, one neither."""
-    metrics = tuple(MetricAt(Loss(name), EVERY) if name in UNKNOWN else metric_of(name) for name in COMPARED)
-    settings = settings_of(runs=("base", "up", "down"), baseline="base", metrics=metrics)
+    metrics = tuple(MetricAt(Loss(name), EVERY) if name in UNKNOWN else build_metric(name) for name in COMPARED)
+    settings = build_settings(runs=("base", "up", "down"), baseline="base", metrics=metrics)
     rows = []
     for at in range(32):
         more = (0.1 + 0.001 * at) * (-1 if at == 31 else 1)
         values = (0.5, 0.5 + more, 0.5 - more) if at else (0.5, 0.5, 0.5)
         rows += [{"query": f"q{at}", "run": run, "value": value} for run, value in enumerate(values)]
     ways = {"up": "rise", "down": "fall"}
-    return {(row["metric"], ways[row["run"]]): row for row in compared(rows, settings)}, settings
+    return {(row["metric"], ways[row["run"]]): row for row in compare_rows(rows, settings)}, settings
 
 
 def test_verdicts(comparison):
@@ -230,14 +230,14 @@ def test_the_one_sided_p_is_of_the_worse_direction(metric, difference):
         "df": 11.0, "p_holm": 0.3, "ci_low": difference - 0.02, "ci_high": difference + 0.02,
     }  # fmt: skip
     p = stats.t.sf(0.03 / 0.01, 11) if metric == "ndcg" else stats.t.cdf(-0.03 / 0.01, 11)
-    assert f"one-sided p {p:.4f}, not adjusted" in format_sentence(row, settings_of(margin=0.04))
+    assert f"one-sided p {p:.4f}, not adjusted" in format_sentence(row, build_settings(margin=0.04))
 
 
 def test_a_query_that_a_run_lacks_earns_it_nothing():
     """`unpaired=zero` counts 0, unless that is the best value, or an empty list has no value: then it is left out."""
-    metrics = tuple(MetricAt(Loss(name), EVERY) if name in UNKNOWN else metric_of(name) for name in COMPARED)
+    metrics = tuple(MetricAt(Loss(name), EVERY) if name in UNKNOWN else build_metric(name) for name in COMPARED)
     rows = [{"query": f"q{at}", "run": run, "value": 0.5} for at in range(4) for run in (0, 1) if at or not run]
-    actual = {row["metric"]: row for row in compared(rows, settings_of(metrics=metrics, unpaired="zero"))}
+    actual = {row["metric"]: row for row in compare_rows(rows, build_settings(metrics=metrics, unpaired="zero"))}
     for metric, direction in COMPARED.items():
         row, is_left_out = actual[metric], direction is False or metric.partition("(")[0] in NO_VALUE
         assert (row["n_queries"], row["n_skipped"], row["n_only_baseline"]) == (
@@ -245,7 +245,7 @@ def test_a_query_that_a_run_lacks_earns_it_nothing():
         )
         assert (row["difference"], row["n_losses"]) == ((0.0, 0) if is_left_out else (-0.125, 1))
         row |= {"run": "b", "verdict": "unclear"}
-        lacks = format_pair([row], settings_of(metrics=metrics))[0]
+        lacks = format_pair([row], build_settings(metrics=metrics))[0]
         assert lacks == f"{metric}@10: b lacks 1 query, {'left out' if is_left_out else 'counted as 0'}."
 
 
@@ -289,7 +289,7 @@ def test_rules_of_flags(spark):
     rows = []
     for way, sign in SIGNS.items():
         for run, values in (("long", [*usual, 0.44 + sign * 0.1]), ("short", [0.44, 0.44 + sign * 0.1])):
-            nights = [row | {"run_date": night(7 * at)} for at, row in enumerate(metric_rows(values))]
+            nights = [row | {"run_date": nth_night(7 * at)} for at, row in enumerate(build_metric_rows(values))]
             rows += [row | {"run": f"{run} {way}"} for row in of_every_metric(nights, ALL)]
     actual = judge_nights(spark.createDataFrame(rows, METRIC_COLUMNS), FlagSettings(direction="both")).where(
         "status in ('low', 'high')"
@@ -314,11 +314,11 @@ def test_alarms_of_the_business_link(spark):
     rows = [
         row | {"run": way}
         for way, group in (("rise", values), ("fall", falling))
-        for row in of_every_metric(metric_rows(group), ALL)
+        for row in of_every_metric(build_metric_rows(group), ALL)
     ]
     metrics, clicks = (
         spark.createDataFrame(rows, METRIC_COLUMNS),
-        spark.createDataFrame(click_rows(CLICKS), CLICK_COLUMNS),
+        spark.createDataFrame(build_click_rows(CLICKS), CLICK_COLUMNS),
     )
     links = link_metric(metrics, clicks, LinkSettings()).where("rate = 'ctr'").collect()
     actual = {(row["metric"], row["run"]): row["alarm"] or row["note"] or "" for row in links}

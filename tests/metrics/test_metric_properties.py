@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given as for_any
 from hypothesis import strategies as st
-from support.metric_definitions import DEFINITIONS, lists_of, over_all_orders
+from support.metric_definitions import DEFINITIONS, average_over_orders, build_lists
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.metrics import Metric, QueryError, all_metrics, parse_metric
@@ -38,7 +38,7 @@ def defined(name: str, groups, missing, k: int) -> float:
     metric = parse_metric(name)[0]
     options = {field: getattr(metric, field) for field in metric.__dataclass_fields__ if field in name}
     definition = partial(DEFINITIONS[metric.name], judged=judged_items(groups, missing), k=k, **options)
-    return over_all_orders(definition, groups)
+    return average_over_orders(definition, groups)
 
 
 def test_every_metric_of_relevances_is_among_the_variants():
@@ -55,7 +55,7 @@ def test_by_its_definition_over_every_order_of_tied_items(name, k):
     draw, metric = random.Random(f"{name} {k}"), parse_metric(name)[0]
     queries = [random_query(draw, largest_group=1 if metric.needs_order else 3) for _ in range(60)]
     cutoff = k if metric.takes_cutoff else None
-    lists = lists_of(
+    lists = build_lists(
         [groups for groups, _ in queries], [metric], unretrieved=[missing for _, missing in queries], max_k=cutoff
     )
     actual = metric.values(lists, cutoff)
@@ -70,11 +70,11 @@ def test_a_query_has_the_same_bits_alone_and_in_a_batch_and_at_any_largest_cutof
     queries = [([[1.5 if row == 1 else row for row in group] for group in groups], more) for groups, more in queries]
     k = 4 if metric.takes_cutoff else None
     together = metric.values(
-        lists_of([one for one, _ in queries], [metric], unretrieved=[more for _, more in queries], max_k=k), k
+        build_lists([one for one, _ in queries], [metric], unretrieved=[more for _, more in queries], max_k=k), k
     )
     for at, (groups, missing) in enumerate(queries):
         for largest in {k, None if k is None else 7, None}:
-            alone = lists_of([groups], [metric], unretrieved=[missing], max_k=largest)
+            alone = build_lists([groups], [metric], unretrieved=[missing], max_k=largest)
             np.testing.assert_array_equal(metric.values(alone, k)[0], together[at])
 
 
@@ -85,7 +85,7 @@ def test_the_best_order_is_the_maximum_and_all_values_lie_between_0_and_1(name):
         items = [draw.choice((None, 0, 1, 2, 3)) for _ in range(draw.randint(1, 8))]
         best = sorted(items, key=lambda element: -1 if element is None else element, reverse=True)
         k = draw.randint(1, 9) if metric.takes_cutoff else None
-        lists = lists_of([[[item] for item in items], [[element] for element in best]], [metric], max_k=k)
+        lists = build_lists([[[item] for item in items], [[element] for element in best]], [metric], max_k=k)
         actual = metric.values(lists, k)
         assert 0 <= actual[0] <= actual[1] + 1e-15 <= 1 + 2e-15
 
@@ -94,8 +94,8 @@ def test_the_best_order_is_the_maximum_and_all_values_lie_between_0_and_1(name):
 def test_nothing_retrieved_and_nothing_at_all_give_0(name):
     metric = all_metrics()[name]()
     k = 5 if metric.takes_cutoff else None
-    assert metric.values(lists_of([[], []], [metric], unretrieved=[[2, 0], []], max_k=k), k).tolist() == [0, 0]
-    assert metric.values(lists_of([], [metric], max_k=k), k).tolist() == []
+    assert metric.values(build_lists([[], []], [metric], unretrieved=[[2, 0], []], max_k=k), k).tolist() == [0, 0]
+    assert metric.values(build_lists([], [metric], max_k=k), k).tolist() == []
 
 
 def test_large_groups_of_tied_items_stay_exact():
@@ -103,7 +103,7 @@ def test_large_groups_of_tied_items_stay_exact():
     group = [1] * 3 + [0] * 1997
     metric = parse_metric("success")[0]
     missed = 1997 * 1996 * 1995 * 1994 * 1993 / (2000 * 1999 * 1998 * 1997 * 1996)
-    actual = metric.values(lists_of([[group]], [metric], max_k=5), 5)[0]
+    actual = metric.values(build_lists([[group]], [metric], max_k=5), 5)[0]
     assert actual == pytest.approx(1 - missed, abs=1e-15)
 
 
@@ -111,7 +111,7 @@ def test_large_groups_of_tied_items_stay_exact():
 def test_a_relevance_above_the_highest_grade_names_its_query(name):
     metric = parse_metric(name)[0]
     with pytest.raises(QueryError, match="relevance 3, above max_grade 2") as raised:
-        metric.values(lists_of([[[1]], [[0], [3]]], [metric], max_k=5), 5)
+        metric.values(build_lists([[[1]], [[0], [3]]], [metric], max_k=5), 5)
     assert raised.value.query == 1
 
 
@@ -180,19 +180,19 @@ def test_parameters_keep_all_their_digits():
 
 def test_a_relevance_beyond_the_cutoff_is_not_refused():
     metric = parse_metric("err(max_grade=2)")[0]
-    assert metric.values(lists_of([[[1], [3]]], [metric], max_k=5), 1).tolist() == [0.25]
+    assert metric.values(build_lists([[[1], [3]]], [metric], max_k=5), 1).tolist() == [0.25]
 
 
 def test_a_constant_scorer_on_a_long_list_is_not_averaged_item_by_order():
     """600 tied items, one of them relevant: it stands on each rank equally often."""
     metric = parse_metric("err(max_grade=1)")[0]
-    actual = metric.values(lists_of([[[1] + [0] * 599]], [metric]), None)[0]
+    actual = metric.values(build_lists([[[1] + [0] * 599]], [metric]), None)[0]
     assert actual == pytest.approx(sum(0.5 / (rank + 1) for rank in range(600)) / 600, abs=1e-15)
 
 
 def test_a_given_rank_far_down_costs_no_table_of_all_ranks():
     metric = parse_metric("rbp")[0]
-    lists = lists_of([[[1], [2]]], [metric])
+    lists = build_lists([[[1], [2]]], [metric])
     groups = replace(lists.groups, start=np.array([0, 9_999_999]))
     far = replace(lists, read=lambda: replace(lists.entries, groups=groups))
     assert metric.values(far, None).tolist() == pytest.approx([0.2], abs=1e-16)

@@ -7,7 +7,7 @@ pte: pytrec_eval-terrier 0.5.11; te: trec_eval 10.0-rc3; rt: RecTools 0.19.0; rp
 from __future__ import annotations
 
 import pytest
-from support.metric_definitions import value
+from support.metric_definitions import compute_value
 
 LIST = [[0], [3], [None], [2], [0], [1], [3], [0]]
 NOT_RETRIEVED = [2, 0]
@@ -43,7 +43,7 @@ TIED = [[0], [3, None, 2, 0], [1, 3, 0]]
     ],
 )
 def test_a_list_with_unjudged_and_missing_items(metric, expected):
-    assert value(metric, LIST, NOT_RETRIEVED) == pytest.approx(expected, abs=1e-12)
+    assert compute_value(metric, LIST, NOT_RETRIEVED) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_list_with_unjudged_and_missing_items(metric, expected):
     ],
 )
 def test_tied_items_averaged_over_all_orders(metric, expected):  # perm
-    assert value(metric, TIED, [2, 0]) == pytest.approx(expected, abs=1e-12)
+    assert compute_value(metric, TIED, [2, 0]) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_tied_items_averaged_over_all_orders(metric, expected):  # perm
 )
 def test_binary_codes_whose_distances_tie(metric, expected):
     """Query 178 with labels ABD; distances 0,1,1,2,2,2,3,5 and relevances 1,0,2,3,0,1,0,2 (perm)."""
-    assert value(metric, [[1], [0, 2], [3, 0, 1], [0], [2]]) == pytest.approx(expected, abs=1e-12)
+    assert compute_value(metric, [[1], [0, 2], [3, 0, 1], [0], [2]]) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_rankings_of_spark_ranking_metrics_suite(metric, expected):
     lists = [[1, 6, 2, 7, 8, 3, 9, 10, 4, 5], [4, 1, 5, 6, 2, 7, 3, 8, 9, 10], [1, 2, 3, 4, 5]]
     labels = [[1, 2, 3, 4, 5], [1, 2, 3], []]
     actual = [
-        value(metric, [[1 if item in truth else None] for item in items])
+        compute_value(metric, [[1 if item in truth else None] for item in items])
         for items, truth in zip(lists, labels, strict=True)
     ]
     assert sum(actual) / 3 == pytest.approx(expected, abs=1e-12)

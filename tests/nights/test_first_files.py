@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.main_job import Ended, assert_refused, command, stored_rows, write_table
+from support.main_job import Ended, assert_refused, read_stored_rows, run_command, write_table
 from support.night_files import NIGHT
 
 from ndcg_spark.core.schemas import TableInfo
@@ -28,7 +28,7 @@ FORMS = {
 
 
 def init(*words: object) -> Ended:
-    return command("init", *words)
+    return run_command("init", *words)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 def value(folder) -> float:
     """The mean NDCG at 10 of the first run."""
-    rows = [row for row in stored_rows(folder / "metrics") if (row["metric"], row["segment_by"]) == ("ndcg", "")]
+    rows = [row for row in read_stored_rows(folder / "metrics") if (row["metric"], row["segment_by"]) == ("ndcg", "")]
     return min(rows, key=lambda row: row["run"])["value"]
 
 
@@ -50,7 +50,7 @@ def test_nightly_runs_the_file_as_it_is(folder, form):
     assert init("--input", "rankings.parquet").code == 0
     steps = ["mean-ndcg", *(["compare-runs"] if "rankers" in form else [])]
     only = [word for step in steps for word in ("--only", step)]
-    ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, *only)
+    ended = run_command("nightly", "--config", "night.toml", "--run-date", NIGHT, *only)
     assert ended.code == 0, ended.err
     assert value(folder) == pytest.approx(SECOND)
 
@@ -61,7 +61,7 @@ def test_a_run_with_judgments(folder):
     # A table of judgments has the columns of the run, but for the relevance.
     assert init("--input", "run.csv", "--judgments", "qrels.csv").code == 0
     write_table(folder / "qrels.csv", {"query_id": ["q"], "item_id": ["b"], "relevance": [1]})
-    ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    ended = run_command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
     assert ended.code == 0, ended.err
     assert value(folder) == pytest.approx(SECOND)
 
@@ -73,7 +73,7 @@ def test_the_date_in_a_reference_is_that_of_the_night(folder):
     text = (folder / "night.toml").read_text("utf-8")
     assert 'input = "logs/{run_date}"\n' in text
     assert "# {run_date} is the night, for example 2026-01-31.\n" in text
-    ended = command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    ended = run_command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
     assert (ended.code, value(folder)) == (0, pytest.approx(SECOND))
     assert insert_run_date("a/2026-01-30/b-2026-01-31")[1] == ""
 

@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
-from support.main_job import stored_rows
-from support.night_files import FILE, NIGHT, logged, night_folder, nightly, statuses, write_file
+from support.main_job import read_stored_rows
+from support.night_files import FILE, NIGHT, make_night_folder, read_log, read_statuses, run_night, write_file
 
 import ndcg_spark
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    return night_folder(tmp_path, monkeypatch)
+    return make_night_folder(tmp_path, monkeypatch)
 
 
 MORE = """
@@ -45,26 +45,26 @@ def absolute(text: str, folder: Path) -> str:
 def test_a_usual_night(spark, folder):
     """Of 16 lines; the second night is held against the first, and the week has both."""
     write_file(absolute(FILE + MORE, folder))
-    assert nightly("--backfill", "2026-01-30..2026-01-30").code == 0
-    ended = nightly()
+    assert run_night("--backfill", "2026-01-30..2026-01-30").code == 0
+    ended = run_night()
     done = dict.fromkeys(("mean-ndcg", "compare-runs", "flag-changes", "roll-up", "report"), "succeeded")
-    assert (ended.code, statuses(ended)) == (0, done | {"flag-changes": "flagged"}), ended.err
+    assert (ended.code, read_statuses(ended)) == (0, done | {"flag-changes": "flagged"}), ended.err
     page = (folder / f"night-{NIGHT}.html").read_text("utf-8")
     assert "vectors" in page
     assert "2026-01-31" in page
     (week,) = [
         row
-        for row in stored_rows(folder / "weeks")
+        for row in read_stored_rows(folder / "weeks")
         if (row["run"], row["metric"], row["k"], row["period_end"])
         == ("vectors", "ndcg", 1, NIGHT.replace(month=2, day=1))
     ]
     # The relevant item is second of three queries on the first night, and first on the second.
     assert (week["n_days"], week["value"]) == (2, 0.5)
-    assert {row["run_date"] for row in stored_rows(folder / "flags")} == {"2026-01-30", "2026-01-31"}
-    assert len(logged(folder)) == 12
-    assert set(statuses(nightly("--resume")).values()) == {"succeeded before"}
-    refused = nightly("--backfill", "2026-02-01..2026-02-01")
-    assert (refused.code, statuses(refused)["report"]) == (2, "not run")
+    assert {row["run_date"] for row in read_stored_rows(folder / "flags")} == {"2026-01-30", "2026-01-31"}
+    assert len(read_log(folder)) == 12
+    assert set(read_statuses(run_night("--resume")).values()) == {"succeeded before"}
+    refused = run_night("--backfill", "2026-02-01..2026-02-01")
+    assert (refused.code, read_statuses(refused)["report"]) == (2, "not run")
     newest, earlier = re.findall(r'<tr><th scope="row".*?</tr>', (folder / "night-index.html").read_text("utf-8"))[:2]
     assert "<time>2026-02-01</time>" in newest
     assert "mean-ndcg refused: " in newest
@@ -79,23 +79,23 @@ def test_what_a_night_that_is_run_again_makes_old(spark, folder):
     Points in time are stored to the second.
     """
     write_file(absolute(FILE + MORE, folder))
-    assert "older" not in nightly("--backfill", "2026-01-30..2026-01-31").out
-    before = {name: stored_rows(folder / name) for name in ("metrics", "comparisons", "flags", "weeks")}
+    assert "older" not in run_night("--backfill", "2026-01-30..2026-01-31").out
+    before = {name: read_stored_rows(folder / name) for name in ("metrics", "comparisons", "flags", "weeks")}
     time.sleep(1)
-    again = nightly("--backfill", "2026-01-30..2026-01-30")
+    again = run_night("--backfill", "2026-01-30..2026-01-30")
     assert again.out.splitlines()[-4:] == [
         "older than their inputs:",
         "  flag-changes: 2026-01-31 is older",
         "  report: 2026-01-31 is older",
         "  to renew them: ndcg-spark nightly --config night.toml --backfill 2026-01-31..2026-01-31 --stale",
     ]
-    renewed = nightly("--backfill", "2026-01-31..2026-01-31", "--stale")
-    assert statuses(renewed) == {"flag-changes": "flagged", "report": "succeeded"}
+    renewed = run_night("--backfill", "2026-01-31..2026-01-31", "--stale")
+    assert read_statuses(renewed) == {"flag-changes": "flagged", "report": "succeeded"}
     assert "older than" not in renewed.out
-    assert "nothing is older" in nightly("--stale").out
+    assert "nothing is older" in run_night("--stale").out
     times = {"computed_at": "", "source_computed_at": ""}
     for name, rows in before.items():
-        assert [row | times for row in stored_rows(folder / name)] == [row | times for row in rows]
+        assert [row | times for row in read_stored_rows(folder / name)] == [row | times for row in rows]
 
 
 def test_columns_are_refused_before_anything_runs(spark, folder):

@@ -14,8 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from support.main_job import assert_refused, command, files_below, stored_rows
-from support.night_files import FILE, NIGHT, OTHER, logged, night_folder, nightly, statuses, write_file
+from support.main_job import assert_refused, read_files, read_stored_rows, run_command
+from support.night_files import FILE, NIGHT, OTHER, make_night_folder, read_log, read_statuses, run_night, write_file
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.endings import choose_exit_code
@@ -28,35 +28,35 @@ OF_THE_MOMENT = {"computed_at": "", "source_computed_at": ""}
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    return night_folder(tmp_path, monkeypatch)
+    return make_night_folder(tmp_path, monkeypatch)
 
 
 # ---------------------------------------------------------------------------------------------- what is run
 
 
 def test_steps_read_what_earlier_ones_wrote(folder):
-    ended = nightly()
+    ended = run_night()
     assert ended.code == 0, ended.err
-    assert statuses(ended) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
-    (row,) = [row for row in stored_rows(folder / "comparisons") if (row["metric"], row["k"]) == ("ndcg", 1)]
+    assert read_statuses(ended) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
+    (row,) = [row for row in read_stored_rows(folder / "comparisons") if (row["metric"], row["k"]) == ("ndcg", 1)]
     # The relevant item is second for bm25, and first for vectors.
     assert (row["run"], row["baseline"], row["difference"], row["dataset"]) == ("vectors", "bm25", 1.0, "shop")
-    assert logged(folder) == [
+    assert read_log(folder) == [
         ("compare-runs", "succeeded", 0), ("mean-ndcg", "succeeded", 0), ("nightly", "succeeded", 0)
     ]  # fmt: skip
 
 
 def test_the_tables_are_those_of_the_commands_one_by_one(folder):
-    assert nightly().code == 0
+    assert run_night().code == 0
     of_night = {
-        name: [row | OF_THE_MOMENT for row in stored_rows(folder / name)] for name in ("metrics", "comparisons")
+        name: [row | OF_THE_MOMENT for row in read_stored_rows(folder / name)] for name in ("metrics", "comparisons")
     }
     shared = ("--run-date", NIGHT, "--dataset", "shop")
-    assert command("mean-ndcg", *shared, "--input", "rankings/2026-01-31.parquet", "--run-col", "ranker", "--k",
-                   "1,3", "--output", "./m", "--per-query-output", "./q").code == 0  # fmt: skip
-    assert command("compare-runs", *shared, "--per-query", "./q", "--baseline", "bm25", "--replicates", 0, "--flips",
-                   0, "--output", "./c").code == 0  # fmt: skip
-    alone = {"metrics": stored_rows(folder / "m"), "comparisons": stored_rows(folder / "c")}
+    assert run_command("mean-ndcg", *shared, "--input", "rankings/2026-01-31.parquet", "--run-col", "ranker", "--k",
+                       "1,3", "--output", "./m", "--per-query-output", "./q").code == 0  # fmt: skip
+    assert run_command("compare-runs", *shared, "--per-query", "./q", "--baseline", "bm25", "--replicates", 0,
+                       "--flips", 0, "--output", "./c").code == 0  # fmt: skip
+    alone = {"metrics": read_stored_rows(folder / "m"), "comparisons": read_stored_rows(folder / "c")}
     for name, rows in of_night.items():
         changed = {"input", "baseline_input"}  # which names the table
         assert [
@@ -65,17 +65,19 @@ def test_the_tables_are_those_of_the_commands_one_by_one(folder):
 
 
 def test_nights_of_a_backfill_are_those_one_by_one_and_a_refused_one_stops_no_other(folder):
-    ended = nightly("--backfill", "2026-01-29..2026-01-31")
+    ended = run_night("--backfill", "2026-01-29..2026-01-31")
     assert ended.code == 2
-    assert {row["run_date"] for row in stored_rows(folder / "metrics")} == {"2026-01-30", "2026-01-31"}
+    assert {row["run_date"] for row in read_stored_rows(folder / "metrics")} == {"2026-01-30", "2026-01-31"}
     assert any("2026-01-29" in line and "rankings/2026-01-29.parquet" in line for line in ended.complaints)
 
 
 def test_without_a_baseline_each_pair_is_compared(folder):
     write_file(FILE.replace('baseline = "bm25"\n', ""))
-    ended = nightly()
-    assert (ended.code, statuses(ended)["compare-runs"]) == (0, "succeeded"), ended.err
-    assert {(row["run"], row["baseline"]) for row in stored_rows(folder / "comparisons")} == {("vectors", "bm25")}
+    ended = run_night()
+    assert (ended.code, read_statuses(ended)["compare-runs"]) == (0, "succeeded"), ended.err
+    assert {(row["run"], row["baseline"]) for row in read_stored_rows(folder / "comparisons")} == {
+        ("vectors", "bm25")
+    }
 
 
 def test_what_a_night_says_is_text_and_json(folder):
@@ -85,7 +87,7 @@ def test_what_a_night_says_is_text_and_json(folder):
     write_file(
         (folder / "night.toml").read_text("utf-8").replace(shared, shared + 'gate = ["bm25: ndcg@1>0.5"]\n', 1)
     )
-    ended = nightly("--message", "said.txt")
+    ended = run_night("--message", "said.txt")
     assert ended.code == 2, ended.err
     said = json.loads((folder / "said.json").read_text("utf-8"))
     assert (said["verdict"], said["exit_code"], said["page"], said["run_date"]) == ("bad", 2, None, "2026-01-31")
@@ -99,25 +101,25 @@ def test_what_a_night_says_is_text_and_json(folder):
 
 
 def test_a_message_is_not_written_over_its_json(folder):
-    assert_refused(nightly("--message", "said.json"), "--message 'said.json' is for the text", "'said.txt'")
+    assert_refused(run_night("--message", "said.json"), "--message 'said.json' is for the text", "'said.txt'")
     assert not (folder / "log").exists()
 
 
 @pytest.mark.parametrize("day", [30, 31])
 def test_a_comparison_is_older_than_means_that_were_computed_again(folder, day):
     """Points in time are stored to the second."""
-    assert "older" not in nightly("--backfill", "2026-01-30..2026-01-31").out
+    assert "older" not in run_night("--backfill", "2026-01-30..2026-01-31").out
     time.sleep(1)
     night = f"2026-01-{day}..2026-01-{day}"
-    assert nightly("--backfill", night, "--only", "mean-ndcg").out.splitlines()[-3:] == [
+    assert run_night("--backfill", night, "--only", "mean-ndcg").out.splitlines()[-3:] == [
         "older than their inputs:",
         f"  compare-runs: 2026-01-{day} is older",
         f"  to renew them: ndcg-spark nightly --config night.toml --backfill {night} --stale",
     ]
-    renewed = nightly("--backfill", night, "--stale")
-    assert statuses(renewed) == {"compare-runs": "succeeded"}
+    renewed = run_night("--backfill", night, "--stale")
+    assert read_statuses(renewed) == {"compare-runs": "succeeded"}
     assert "older than" not in renewed.out
-    assert nightly("--stale").out.endswith("night 2026-01-31: nothing is older than its inputs\n")
+    assert run_night("--stale").out.endswith("night 2026-01-31: nothing is older than its inputs\n")
 
 
 @pytest.mark.parametrize("night", ["2026-01-31", "2026-01-30..2026-01-31"])
@@ -129,7 +131,7 @@ def test_a_night_that_is_refused_as_a_whole_does_not_say_that_it_is_good(folder,
     claim = claim_slices(folder / "log", [taken], lambda message: None)
     try:
         words = ("--backfill", night) if ".." in night else ()
-        assert nightly("--message", "said.txt", *words).code == 2
+        assert run_night("--message", "said.txt", *words).code == 2
     finally:
         claim.release()
     said = json.loads((folder / "said.json").read_text("utf-8"))
@@ -139,33 +141,33 @@ def test_a_night_that_is_refused_as_a_whole_does_not_say_that_it_is_good(folder,
 
 
 def test_one_step_and_those_from_one_on(folder):
-    assert statuses(nightly("--only", "mean-ndcg")) == {"mean-ndcg": "succeeded"}
-    assert statuses(nightly("--from", "compare-runs")) == {"compare-runs": "succeeded"}
-    assert_refused(nightly("--only", "mean-ndgc"), "mean-ndgc", "did you mean 'mean-ndcg'?")
+    assert read_statuses(run_night("--only", "mean-ndcg")) == {"mean-ndcg": "succeeded"}
+    assert read_statuses(run_night("--from", "compare-runs")) == {"compare-runs": "succeeded"}
+    assert_refused(run_night("--only", "mean-ndgc"), "mean-ndgc", "did you mean 'mean-ndcg'?")
 
 
 def test_a_plan_runs_nothing(folder):
-    before = files_below(folder)
-    ended = nightly("--plan")
+    before = read_files(folder)
+    ended = run_night("--plan")
     assert ended.code == 0
     assert "    reads per-query: ./queries, of mean-ndcg\n" in ended.out
-    assert files_below(folder) == before
+    assert read_files(folder) == before
 
 
 def test_a_plan_names_the_steps_that_are_not_run_again(folder):
-    assert nightly().code == 0
+    assert run_night().code == 0
     write_file(FILE.replace("flips = 0", "flips = 7"))
-    lines = nightly("--plan", "--resume").out.splitlines()
+    lines = run_night("--plan", "--resume").out.splitlines()
     assert lines[1:3] == ["  mean-ndcg: up to date, not run again", "  compare-runs"]
-    assert "mean-ndcg" not in nightly("--plan", "--only", "compare-runs").out.replace("of mean-ndcg", "")
+    assert "mean-ndcg" not in run_night("--plan", "--only", "compare-runs").out.replace("of mean-ndcg", "")
 
 
 def test_a_night_that_nobody_named_is_told_where_it_is_refused(folder):
-    ended = command("nightly", "--config", "night.toml")
+    ended = run_command("nightly", "--config", "night.toml")
     assert ended.code == 2
     today = datetime.now(timezone.utc).date()
     assert f"ndcg-spark nightly: the night is today, {today} (UTC); --run-date names another one." in ended.err
-    assert "the night is today" not in nightly("--only", "mean-ndcg", "--backfill", "2026-01-29..2026-01-29").err
+    assert "the night is today" not in run_night("--only", "mean-ndcg", "--backfill", "2026-01-29..2026-01-29").err
 
 
 @pytest.mark.parametrize(
@@ -177,16 +179,16 @@ def test_a_night_that_nobody_named_is_told_where_it_is_refused(folder):
     ],
 )
 def test_nights_that_are_no_range_are_refused(folder, nights, told):
-    assert_refused(nightly("--backfill", nights), told)
+    assert_refused(run_night("--backfill", nights), told)
 
 
 def test_a_step_for_flagged_nights(folder):
     step = OTHER + 'when = "flagged"\n'
     write_file(FILE + step)
-    assert statuses(nightly())["other"] == "not run"
+    assert read_statuses(run_night())["other"] == "not run"
     write_file(FILE.replace('output = "./metrics"', 'output = "./metrics"\ngate = ["ndcg@1>=0.9"]') + step)
-    ended = nightly()
-    assert statuses(ended) == {"mean-ndcg": "gate not met", "compare-runs": "succeeded", "other": "succeeded"}
+    ended = run_night()
+    assert read_statuses(ended) == {"mean-ndcg": "gate not met", "compare-runs": "succeeded", "other": "succeeded"}
     assert ended.code == 3
 
 
@@ -195,13 +197,13 @@ def test_a_step_for_flagged_nights(folder):
 
 def test_a_refused_step_stops_those_that_need_it_and_no_others(folder):
     write_file(FILE.replace('"rankings/{run_date}.parquet"', '"rankings/{run_date-7}.parquet"') + OTHER)
-    ended = nightly()
+    ended = run_night()
     assert ended.code == 2
-    assert statuses(ended) == {"mean-ndcg": "refused", "compare-runs": "not run", "other": "succeeded"}
+    assert read_statuses(ended) == {"mean-ndcg": "refused", "compare-runs": "not run", "other": "succeeded"}
     assert len(ended.complaints) == len(
         [complaint for complaint in ended.complaints if "2026-01-24" in complaint or "run " in complaint]
     )
-    assert ("nightly", "refused", 2) in logged(folder)
+    assert ("nightly", "refused", 2) in read_log(folder)
     assert not (folder / "comparisons").exists()
 
 
@@ -214,8 +216,8 @@ def test_a_refused_step_stops_those_that_need_it_and_no_others(folder):
 )
 def test_columns_of_tables_that_are_not_there_yet_are_refused_before_anything_runs(folder, changed, told):
     write_file(FILE.replace('baseline = "bm25"', changed))
-    ended = nightly()
-    assert statuses(ended) == {"mean-ndcg": "succeeded", "compare-runs": "refused"}
+    ended = run_night()
+    assert read_statuses(ended) == {"mean-ndcg": "succeeded", "compare-runs": "refused"}
     (line,) = [complaint for complaint in ended.complaints if "refused" not in complaint and told in complaint]
     assert ended.err.index(line) < ended.err.index("ranking and scoring")
 
@@ -245,7 +247,7 @@ def test_a_file_is_refused_before_anything_runs(folder, changed, told):
         assert old in text
         text = text.replace(old, new)
     write_file(text)
-    assert_refused(nightly(), "night.toml", told)
+    assert_refused(run_night(), "night.toml", told)
     assert not (folder / "log").exists()
 
 
@@ -254,51 +256,51 @@ def test_a_night_is_run_by_one_at_a_time(folder):
         folder / "log", [f"run_date={NIGHT}/slice={slice_name('shop', 'nightly')}"], lambda message: None
     )
     try:
-        ended = nightly()
+        ended = run_night()
         assert (ended.code, ended.out) == (2, "")
         assert "the night 2026-01-31 of data set 'shop' is already being run by another process" in ended.err
     finally:
         claim.release()
-    assert nightly().code == 0
+    assert run_night().code == 0
 
 
 # ---------------------------------------------------------------------------------------------- what is run again
 
 
 def test_what_ended_well_is_not_run_again(folder):
-    assert nightly().code == 0
-    before = files_below(folder / "metrics") | files_below(folder / "comparisons")
-    assert set(statuses(nightly("--resume")).values()) == {"succeeded before"}
-    assert files_below(folder / "metrics") | files_below(folder / "comparisons") == before
+    assert run_night().code == 0
+    before = read_files(folder / "metrics") | read_files(folder / "comparisons")
+    assert set(read_statuses(run_night("--resume")).values()) == {"succeeded before"}
+    assert read_files(folder / "metrics") | read_files(folder / "comparisons") == before
 
 
 def test_other_options_inputs_and_what_needs_them_are_run_again(folder):
-    assert nightly().code == 0
+    assert run_night().code == 0
     write_file(FILE.replace("flips = 0", "flips = 0\nalpha = 0.1"))
-    assert statuses(nightly("--resume")) == {"mean-ndcg": "succeeded before", "compare-runs": "succeeded"}
+    assert read_statuses(run_night("--resume")) == {"mean-ndcg": "succeeded before", "compare-runs": "succeeded"}
     os.utime("rankings/2026-01-31.parquet", (0, 2_000_000_000))
-    assert statuses(nightly("--resume")) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
+    assert read_statuses(run_night("--resume")) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
 
 
 def test_a_missed_gate_is_told_again(folder):
     write_file(FILE.replace('output = "./metrics"', 'output = "./metrics"\ngate = ["ndcg@1>=0.9"]'))
-    assert nightly().code == 3
-    ended = nightly("--resume")
-    assert (ended.code, statuses(ended)["mean-ndcg"]) == (3, "succeeded before")
+    assert run_night().code == 3
+    ended = run_night("--resume")
+    assert (ended.code, read_statuses(ended)["mean-ndcg"]) == (3, "succeeded before")
 
 
 def test_resume_runs_a_step_for_flagged_nights_after_a_gate_that_was_missed_before(folder):
     gate = FILE.replace('output = "./metrics"', 'output = "./metrics"\ngate = ["ndcg@1>=0.9"]')
     write_file(gate + OTHER + 'when = "flagged"\n')
-    assert nightly("--only", "mean-ndcg").code == 3
+    assert run_night("--only", "mean-ndcg").code == 3
     done = {"mean-ndcg": "succeeded before", "compare-runs": "succeeded", "other": "succeeded"}
-    assert statuses(nightly("--resume")) == done
+    assert read_statuses(run_night("--resume")) == done
 
 
 def test_resume_finds_steps_of_other_data_sets(folder):
     write_file(FILE + OTHER)
-    assert nightly().code == 0
-    assert set(statuses(nightly("--resume")).values()) == {"succeeded before"}
+    assert run_night().code == 0
+    assert set(read_statuses(run_night("--resume")).values()) == {"succeeded before"}
 
 
 def test_every_step_names_the_night_and_data_set_of_its_rows_in_the_run_log(folder):
@@ -311,17 +313,17 @@ def test_every_step_names_the_night_and_data_set_of_its_rows_in_the_run_log(fold
 
 def test_resume_goes_by_the_last_run_that_wrote_the_tables(folder):
     """Options that are as before again: the tables hold what other options gave."""
-    assert nightly().code == 0
+    assert run_night().code == 0
     write_file(FILE.replace("k = [1, 3]", "k = [1]"))
-    assert nightly("--only", "mean-ndcg").code == 0
+    assert run_night("--only", "mean-ndcg").code == 0
     write_file(FILE)
-    assert statuses(nightly("--resume")) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
-    assert {row["k"] for row in stored_rows(folder / "metrics")} == {1, 3}
+    assert read_statuses(run_night("--resume")) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
+    assert {row["k"] for row in read_stored_rows(folder / "metrics")} == {1, 3}
 
 
 def test_to_go_on_needs_a_run_log(folder):
     write_file(FILE.replace('run-log = "./log"\n', ""))
-    assert_refused(nightly("--resume"), "--resume needs a run log")
+    assert_refused(run_night("--resume"), "--resume needs a run log")
 
 
 # ------------------------------------------------------------------------------------------------------ parts
@@ -360,8 +362,8 @@ def test_an_option_of_a_step_is_as_on_a_command_line(folder):
 
 
 def test_the_run_log_has_the_file(folder):
-    assert nightly().code == 0
-    (row,) = [row for row in stored_rows(folder / "log") if row["command"] == "nightly"]
+    assert run_night().code == 0
+    (row,) = [row for row in read_stored_rows(folder / "log") if row["command"] == "nightly"]
     assert [load["command"] for load in json.loads(row["config"])["step"]] == ["mean-ndcg", "compare-runs"]
     assert [load["step"] for load in json.loads(row["steps"])] == ["mean-ndcg: succeeded", "compare-runs: succeeded"]
 
@@ -399,7 +401,7 @@ main(["nightly", "--config", "night.toml", "--run-date", "2026-01-31"])
 def tables(folder: Path) -> dict[str, list[str]]:
     """Rows of each table, but for the moment in which they were computed."""
     names = ("metrics", "queries", "comparisons")
-    rows = {name: [row | OF_THE_MOMENT for row in stored_rows(folder / name)] for name in names}
+    rows = {name: [row | OF_THE_MOMENT for row in read_stored_rows(folder / name)] for name in names}
     return {name: sorted(map(repr, group)) for name, group in rows.items()}
 
 
@@ -408,16 +410,16 @@ def tables(folder: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("moment", ["begin", "write", "end"])
 def test_a_killed_night_goes_on_where_it_ended(folder, tmp_path_factory, moment, number):
     """Its tables are those of an unbroken night, and at most the killed step has begun twice."""
-    assert nightly().code == 0
+    assert run_night().code == 0
     unbroken = tables(folder)
     for name in ("metrics", "queries", "comparisons", "log"):
         shutil.rmtree(folder / name)
     ended = subprocess.run([sys.executable, "-c", KILLED, moment, str(number)], capture_output=True, text=True)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    again = nightly("--resume")
+    again = run_night("--resume")
     assert again.code == 0, again.err
     assert tables(folder) == unbroken
-    begun = Counter(row["command"] for row in stored_rows(folder / "log"))
+    begun = Counter(row["command"] for row in read_stored_rows(folder / "log"))
     killed = ("mean-ndcg", "compare-runs")[number - 1]
     assert begun["nightly"] == 2
     assert all(n == 1 for name, n in begun.items() if name not in ("nightly", killed))

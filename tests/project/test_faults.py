@@ -12,7 +12,7 @@ from datetime import date
 
 import pyarrow.parquet as pq
 import pytest
-from support.disks import small_disk
+from support.disks import mount_small_disk
 
 from scripts.checks.writes import engines, faults, local, nights, tables
 from scripts.checks.writes import rows as fault_rows
@@ -148,7 +148,7 @@ def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
     killed.make(ROWS)
     held = killed.rows("metrics"), killed.rows("queries")
     (tmp_path / "temporary").rmdir()
-    with small_disk(tmp_path / "temporary", 64) as disk:
+    with mount_small_disk(tmp_path / "temporary", 64) as disk:
         code, message = killed.run(0)
         assert message == [
             f"ndcg-spark: No space left on device for temporary files: free space in {disk.folder}, or set TMPDIR to "

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
-from support.main_job import assert_refused, command
+from support.main_job import assert_refused, run_command
 
 from ndcg_spark.evaluation import Columns, ItemColumns
 from ndcg_spark.main import cli
@@ -127,7 +127,7 @@ def words_of(name: str, option: str, flag: str, value: str, folder: object) -> l
 def assert_refuses_a_name(name: str, option: str, flag: str, kind: str, folder: Path, *more: str) -> None:
     values = {"table": str(folder / "nowhere"), "night": "2020-02-02", "metric": "nowhere@5"}
     value = values.get(kind, "nowhere") + (">=0.5" if option == "gate" else "")
-    ended, exists = command(*words_of(name, option, flag, value, folder), *more), EXIST.get(kind, "")
+    ended, exists = run_command(*words_of(name, option, flag, value, folder), *more), EXIST.get(kind, "")
     if f"{flag} has no effect" in ended.err:
         assert_refused(ended, f"{flag} has no effect")
         return
@@ -172,5 +172,5 @@ def columns_in(settings: object) -> list[Columns | ItemColumns]:
 
 def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(spark, golden_nights):
     for metrics, missing in (("ndcg@10,ap@10", "'ap'"), ("ndcg@10,ndcg@3", "'ndcg@3'")):
-        ended = command("flag-changes", "--input", golden_nights / "history.parquet", "--metrics", metrics)
+        ended = run_command("flag-changes", "--input", golden_nights / "history.parquet", "--metrics", metrics)
         assert_refused(ended, f"there is no metric {missing} in the metric table; there is ndcg")

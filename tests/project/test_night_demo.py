@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from support.main_job import stored_rows
+from support.main_job import read_stored_rows
 
 from ndcg_spark.nights.stale import find_stale
 from ndcg_spark.nights.steps import read_night
@@ -38,12 +38,12 @@ class DemoRun:
 
     def statuses(self, night: date) -> dict[str, str]:
         """Status of each command of a night by the run log."""
-        rows = [row for row in stored_rows(self.folder / "run_log") if str(row["run_date"]) == str(night)]
+        rows = [row for row in read_stored_rows(self.folder / "run_log") if str(row["run_date"]) == str(night)]
         return {row["command"]: row["status"] for row in sorted(rows, key=lambda row: row["started_at"])}
 
     def count_queries(self, night: date) -> set[int]:
         """Queries of the rankers on a night."""
-        rows = stored_rows(self.folder / "metrics")
+        rows = read_stored_rows(self.folder / "metrics")
         return {row["n_queries"] for row in rows if not row["segment_by"] and str(row["run_date"]) == str(night)}
 
 
@@ -81,7 +81,7 @@ def test_the_missing_night_is_refused_in_one_line(demo):
     ]
     assert line == f"ndcg-spark nightly {MISSING}: mean-ndcg: there is no path 'rankings/{MISSING}'."
     assert set(demo.statuses(MISSING).values()) == {"refused"}
-    nights = {str(row["run_date"]) for row in stored_rows(demo.folder / "metrics")}
+    nights = {str(row["run_date"]) for row in read_stored_rows(demo.folder / "metrics")}
     assert nights == set(map(str, list_nights()))
 
 

@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 
 import click
 import pytest
-from support.main_job import assert_refused, command, mean_ndcg
+from support.main_job import assert_refused, mean_ndcg, run_command
 from support.source_rules import PACKAGE, WITH_SETTINGS, Source, public, sources_in
 
 from ndcg_spark import compare, evaluate, readable_errors, tables
@@ -132,5 +132,5 @@ def test_an_error_of_a_worker_is_spelled_for_each_reader(spark, tmp_path):
     assert str(raised.value) == f"{message}unpaired='zero' or drop."
     table.write.parquet(str(tmp_path / "rows"))
     flags = [text for name, value in options.items() for text in (f"--{name}", value)]
-    ended = command("compare-runs", "--per-query", tmp_path / "rows", *flags, "--unpaired", "error")
+    ended = run_command("compare-runs", "--per-query", tmp_path / "rows", *flags, "--unpaired", "error")
     assert_refused(ended, f"{message}--unpaired zero or drop.")

@@ -14,7 +14,7 @@ import shutil
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from support.main_job import assert_refused, command, mean_ndcg, write_table
+from support.main_job import assert_refused, mean_ndcg, run_command, write_table
 
 pytestmark = pytest.mark.usefixtures("spark")
 BAD = datetime.now(timezone.utc).date()  # or yesterday, if a test runs after midnight: the page accepts both
@@ -66,7 +66,7 @@ def folder(good, tmp_path):
 def write_report(folder, *options):
     """Write the page; return exit code, output lines, first paragraph of the page, and its lines with a cross."""
     page = folder / "report.html"
-    ended = command("report", "--metrics", folder / "metrics", "--output", page, *options)
+    ended = run_command("report", "--metrics", folder / "metrics", "--output", page, *options)
     assert ended.complaints == []
     answer = html.unescape(page.read_text(encoding="utf-8").partition("<nav")[0])
     leads = re.findall(r'<p class="lead"><bdi>(.*?)</bdi>', answer)
@@ -77,7 +77,7 @@ def write_report(folder, *options):
 
 def run_flag_changes(folder, *options):
     """Run `flag-changes`; return exit code and output lines."""
-    ended = command("flag-changes", "--input", folder / "metrics", "--fail-on-flag", *options)
+    ended = run_command("flag-changes", "--input", folder / "metrics", "--fail-on-flag", *options)
     assert ended.complaints == []
     return ended.code, ended.out.splitlines()
 
@@ -118,10 +118,10 @@ def test_the_baseline_did_not_run(folder):
     """Nothing was compared that night, so the page has no comparison; `flag-changes` comes after it here."""
     compare = ("compare-runs", "--per-query", folder / "queries", "--baseline", "old", "--dataset", "shop",
                "--output", folder / "compared", "--replicates", "0", "--flips", "0", "--run-date")  # fmt: skip
-    assert command(*compare, GOOD).code == 0
+    assert run_command(*compare, GOOD).code == 0
     assert run_flag_changes(folder, "--output", folder / "flags", "--to", GOOD)[0] == 0
     run_job(folder, BAD, build_rows({"new": HITS["new"]}))
-    assert_refused(command(*compare, BAD), f"has no rows of run 'old' of the night {BAD}; its runs are 'new'")
+    assert_refused(run_command(*compare, BAD), f"has no rows of run 'old' of the night {BAD}; its runs are 'new'")
     options = ("--per-query", folder / "queries", "--baseline", "old", "--gate", "old: ndcg@1>=0.4", "--flags",
                folder / "flags", "--comparison", folder / "compared")  # fmt: skip
     code, lines, lead, crosses = write_report(folder, *options)
@@ -132,7 +132,7 @@ def test_the_baseline_did_not_run(folder):
         f"The table of flags has no rows of {BAD_DAY}: it was not judged; its last night is {GOOD_DAY}.",
         f"The comparison table has no rows of {BAD_DAY}; its last night is {GOOD_DAY}.",
     ]
-    alone = command("report", "--metrics", folder / "metrics", "--run", "old", "--output", folder / "old.html")
+    alone = run_command("report", "--metrics", folder / "metrics", "--run", "old", "--output", folder / "old.html")
     assert_refused(alone, f"run 'old' has no rows of data set 'shop' on {BAD}; its last night is {GOOD}.")
     code, lines = run_flag_changes(folder)
     assert (code, lines[0]) == (3, f"night {BAD}: 1 missing, 3 with a short history")
@@ -170,11 +170,13 @@ def test_the_night_is_missing(tmp_path):
     judged = f"the last night in the table is {last}, 2 nights before {today}; this night is judged"
     assert (code, lines[0]) == (0, judged)
     page = tmp_path / "other.html"
-    ended = command("report", "--metrics", tmp_path / "metrics", "--run-date", missing, "--output", page)
+    ended = run_command("report", "--metrics", tmp_path / "metrics", "--run-date", missing, "--output", page)
     assert_refused(ended, f"no rows of data set 'shop' on {missing}; its last night is {last}, 1 night before")
     assert not page.exists()
-    ended = command("flag-changes", "--input", tmp_path / "metrics", "--from", missing, "--to", missing)
+    ended = run_command("flag-changes", "--input", tmp_path / "metrics", "--from", missing, "--to", missing)
     its_nights = f"from {missing} to {missing}; its nights are from {last} to {last}, 1 night before"
     assert_refused(ended, f"has no night {its_nights}")
-    ended = command("compare-runs", "--per-query", tmp_path / "queries", "--baseline", "old", "--run-date", missing)
+    ended = run_command(
+        "compare-runs", "--per-query", tmp_path / "queries", "--baseline", "old", "--run-date", missing
+    )
     assert_refused(ended, f"has no rows of the night {missing}", f"it has the night {last}")

@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from support.main_job import assert_refused, command, done, files_below, write_table
+from support.main_job import assert_refused, read_files, run_command, run_mean_ndcg, write_table
 from support.reports import SUMMARY, create_comparison_table, create_metrics_table, create_query_table
 
 ROWS = {
@@ -32,13 +32,13 @@ def folder(spark, tmp_path_factory):
 def test_report_of_two_nights_of_mean_ndcg(spark, tmp_path):
     rankings = write_table(tmp_path / "rankings.parquet", ROWS)
     for night in ("2026-01-30", "2026-01-31"):
-        done("--input", rankings, "--k", "1,2", "--segment-cols", "country", "--output", tmp_path / "metrics",
-             "--per-query-output", tmp_path / "queries", "--json", tmp_path / "summary.json", "--run-date", night,
-             "--dataset", "shop")  # fmt: skip
+        run_mean_ndcg("--input", rankings, "--k", "1,2", "--segment-cols", "country", "--output",
+             tmp_path / "metrics", "--per-query-output", tmp_path / "queries", "--json", tmp_path / "summary.json",
+             "--run-date", night, "--dataset", "shop")  # fmt: skip
     page = tmp_path / "report.html"
-    ended = command("report", "--metrics", tmp_path / "metrics", "--per-query", tmp_path / "queries", "--summary",
-                    tmp_path / "summary.json", "--gate", "ndcg@1>=0.4", "--run-date", night, "--output",
-                    page)  # fmt: skip
+    ended = run_command("report", "--metrics", tmp_path / "metrics", "--per-query", tmp_path / "queries", "--summary",
+                        tmp_path / "summary.json", "--gate", "ndcg@1>=0.4", "--run-date", night, "--output",
+                        page)  # fmt: skip
     assert (ended.code, ended.complaints) == (0, [])
     assert ended.out.splitlines()[0].startswith("NDCG@2 0.82 [")
     assert ended.out.splitlines()[1:] == ["gate ndcg@1>=0.4: met (0.500000)"]
@@ -46,18 +46,18 @@ def test_report_of_two_nights_of_mean_ndcg(spark, tmp_path):
     # NDCG@2 of the two queries: 1 and 1 / log2(3) = 0.6309297535714575; their mean 0.8154648767857288
     assert 'data-value="0.8154648767857288"' in text
     assert "4 rows read = 4 evaluated + 0 rejected as bad + 0 left out by a stated rule" in text
-    assert files_below(tmp_path).keys() >= {"report.html"}
-    assert not [name for name in files_below(tmp_path) if "unfinished" in name]
+    assert read_files(tmp_path).keys() >= {"report.html"}
+    assert not [name for name in read_files(tmp_path) if "unfinished" in name]
 
 
 def test_report_shows_a_diagnosis(folder, tmp_path):
     rows = {**ROWS, "other": [1.0, 2.0, 2.0, 1.0]}
     rankings, diagnosis = write_table(tmp_path / "rankings.parquet", rows), tmp_path / "diagnosis.json"
-    ended = command("diagnose", "runs", "--input", rankings, "--score-col", "score,other", "--k", "2", "--baseline",
-                    "score", "--run", "other", "--json", diagnosis)  # fmt: skip
+    ended = run_command("diagnose", "runs", "--input", rankings, "--score-col", "score,other", "--k", "2",
+                        "--baseline", "score", "--run", "other", "--json", diagnosis)  # fmt: skip
     assert ended.code == 0, ended.err
     page = tmp_path / "report.html"
-    ended = command("report", "--metrics", folder / "metrics", "--diagnosis", diagnosis, "--output", page)
+    ended = run_command("report", "--metrics", folder / "metrics", "--diagnosis", diagnosis, "--output", page)
     assert (ended.code, ended.complaints) == (0, [])
     text = page.read_text(encoding="utf-8")
     # The relevant item of query a falls from rank 1 to 2: NDCG@2 from 1 to 1 / log2(3) = 0.6309.
@@ -67,8 +67,9 @@ def test_report_shows_a_diagnosis(folder, tmp_path):
 
 def test_report_writes_the_page_and_exits_with_3_if_a_gate_is_not_met(folder, tmp_path):
     page = tmp_path / "report.html"
-    ended = command("report", "--metrics", folder / "metrics", "--comparison", folder / "comparison", "--run-date",
-                    "2026-01-31", "--output", page, "--gate", "ndcg@10>=0.43", "--gate", "ndcg@10<0.43")  # fmt: skip
+    ended = run_command("report", "--metrics", folder / "metrics", "--comparison", folder / "comparison",
+                        "--run-date", "2026-01-31", "--output", page, "--gate", "ndcg@10>=0.43",
+                        "--gate", "ndcg@10<0.43")  # fmt: skip
     assert (ended.code, ended.complaints) == (3, [])
     assert ended.out.startswith("new: gate ndcg@10>=0.43 is not met; NDCG@10 fell by 0.0200 to 0.4210")
     assert "gate ndcg@10>=0.43: NOT MET (new: 0.421000)" in ended.out.splitlines()
@@ -101,14 +102,14 @@ def test_report_refuses_options_before_spark_starts(tmp_path, monkeypatch, optio
     write_table(folder / "metrics" / "1.parquet", ROWS)
     for name, text in {"summary.json": json.dumps(SUMMARY), "page.html": "<p>", "list.json": "[1]"}.items():
         (folder / name).write_text(text, encoding="utf-8")
-    before = files_below(tmp_path)
+    before = read_files(tmp_path)
     filled = [word.format(folder=folder) for word in options]
-    assert_refused(command("report", "--metrics", folder / "metrics", *filled), named.format(folder=folder))
-    assert files_below(tmp_path) == before
+    assert_refused(run_command("report", "--metrics", folder / "metrics", *filled), named.format(folder=folder))
+    assert read_files(tmp_path) == before
 
 
 def test_report_writes_nothing_if_a_table_is_refused(folder, tmp_path):
-    before, page = files_below(folder), ("--output", tmp_path / "r.html")
+    before, page = read_files(folder), ("--output", tmp_path / "r.html")
     for options, named in [
         (("--output", folder / "metrics" / "report.html"), "overlaps --metrics"),
         (("--dataset", "web"), "there is no data set 'web'"),
@@ -116,8 +117,8 @@ def test_report_writes_nothing_if_a_table_is_refused(folder, tmp_path):
         (("--per-query", folder / "nothing"), "there is no path"),
         (("--comparison", folder / "metrics"), "'baseline'"),
     ]:
-        assert_refused(command("report", "--metrics", folder / "metrics", *page, *options), named)
-    assert (files_below(tmp_path), files_below(folder)) == ({}, before)
+        assert_refused(run_command("report", "--metrics", folder / "metrics", *page, *options), named)
+    assert (read_files(tmp_path), read_files(folder)) == ({}, before)
 
 
 def test_report_leaves_no_files_if_the_output_cannot_be_replaced(folder, tmp_path, monkeypatch):
@@ -127,14 +128,14 @@ def test_report_leaves_no_files_if_the_output_cannot_be_replaced(folder, tmp_pat
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(Path, "replace", fail)
-    ended = command("report", "--metrics", folder / "metrics", "--output", tmp_path / "r.html")
+    ended = run_command("report", "--metrics", folder / "metrics", "--output", tmp_path / "r.html")
     assert_refused(ended, "Read-only file system")
-    assert files_below(tmp_path) == {}
+    assert read_files(tmp_path) == {}
 
 
 @pytest.mark.parametrize(("package", "module"), [("Jinja2", "page"), ("matplotlib", "figures")])
 def test_report_names_missing_packages(folder, tmp_path, monkeypatch, package, module):
     monkeypatch.setitem(sys.modules, package.lower(), None)
     monkeypatch.delitem(sys.modules, f"ndcg_spark.reports.{module}", raising=False)
-    ended = command("report", "--metrics", folder / "metrics", "--output", tmp_path / "r.html")
+    ended = run_command("report", "--metrics", folder / "metrics", "--output", tmp_path / "r.html")
     assert_refused(ended, package, "pip install 'ndcg-spark[report]'")

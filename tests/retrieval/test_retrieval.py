@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions as F
-from support.expectations import refusal
+from support.expectations import collect_refusal
 from support.retrieval import ITEMS_178, QUERY_178, expected_ndcg
 from support.spark_rankings import session_settings
 
@@ -271,6 +271,8 @@ def test_a_label_of_an_array_that_an_int_does_not_hold(spark):
     narrow = corpus.withColumn("labels", F.expr("array(true, true)"))
     for ansi in ("true", "false"):
         with session_settings(spark, spark__sql__ansi__enabled=ansi):
-            assert "bad row: label_not_0_or_1 at query_id=a" in refusal(retrieve_items(queries, narrow, CODES))
+            assert "bad row: label_not_0_or_1 at query_id=a" in collect_refusal(
+                retrieve_items(queries, narrow, CODES)
+            )
     good = queries.withColumn("labels", F.expr("array(0L, 1L)"))
     assert [row["relevance"] for row in retrieve_items(good, narrow, CODES).collect()] == [1.0]

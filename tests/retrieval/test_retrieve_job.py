@@ -7,7 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.main_job import Ended, assert_refused, command, done, files_below, stored_rows, value_of, write_table
+from support.main_job import (
+    Ended,
+    assert_refused,
+    find_value,
+    read_files,
+    read_stored_rows,
+    run_command,
+    run_mean_ndcg,
+    write_table,
+)
 from support.retrieval import ITEMS_178, QUERY_178
 
 TYPES = {"code": pa.binary(), "labels": pa.list_(pa.int32()), "vector": pa.list_(pa.float64())}
@@ -15,7 +24,7 @@ NIGHT = ("--run-date", "2026-01-31", "--dataset", "codes")
 
 
 def run(*arguments: object) -> Ended:
-    return command("retrieve", *arguments)
+    return run_command("retrieve", *arguments)
 
 
 def tables(
@@ -40,26 +49,28 @@ def test_the_worked_codes_are_evaluated_and_written(codes_178, tmp_path):
                 "--output", places["metrics"], "--per-query-output", places["queries"])  # fmt: skip
     assert (ended.code, ended.complaints) == (0, []), ended.err
     expected = {4: 0.355234221298, 8: 0.604153514849}
-    assert {k: value_of(ended.json, "ndcg", k) for k in expected} == pytest.approx(expected, abs=1e-12)
-    stored = {row["k"]: row["value"] for row in stored_rows(places["metrics"]) if row["metric"] == "ndcg"}
+    assert {k: find_value(ended.json, "ndcg", k) for k in expected} == pytest.approx(expected, abs=1e-12)
+    stored = {row["k"]: row["value"] for row in read_stored_rows(places["metrics"]) if row["metric"] == "ndcg"}
     assert stored == pytest.approx(expected, abs=1e-12)
-    assert {row["k"]: row["ndcg"] for row in stored_rows(places["queries"])} == pytest.approx(expected, abs=1e-12)
-    actual = sorted(stored_rows(places["rankings"]), key=lambda row: row["rank"])
+    assert {row["k"]: row["ndcg"] for row in read_stored_rows(places["queries"])} == pytest.approx(
+        expected, abs=1e-12
+    )
+    actual = sorted(read_stored_rows(places["rankings"]), key=lambda row: row["rank"])
     assert [(row["item_id"], row["score"]) for row in actual] == [
         *zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), strict=True)
     ]
-    judged = {row["item_id"]: row["relevance"] for row in stored_rows(places["judgments"])}
+    judged = {row["item_id"]: row["relevance"] for row in read_stored_rows(places["judgments"])}
     assert judged == {"a": 1, "c": 2, "d": 3, "f": 1, "h": 2}
-    main_job = done("--input", places["rankings"], "--judgments", places["judgments"], "--k", "4,8", "--json", "-",
-                    "--check-duplicates", "none")  # fmt: skip
-    assert value_of(main_job.json, "ndcg", 8) == pytest.approx(expected[8], abs=1e-12)
+    main_job = run_mean_ndcg("--input", places["rankings"], "--judgments", places["judgments"], "--k", "4,8",
+                             "--json", "-", "--check-duplicates", "none")  # fmt: skip
+    assert find_value(main_job.json, "ndcg", 8) == pytest.approx(expected[8], abs=1e-12)
 
 
 def test_metrics_without_ndcg_among_them(codes_178):
     ended = run(*codes_178, "--labels-col", "labels", "--metrics", "acg@4,wap@4,ap_r", *NIGHT, "--json", "-",
                 "--gate", "wap@4>=1")  # fmt: skip
     assert (ended.code, ended.complaints) == (0, []), ended.err
-    actual = [value_of(ended.json, *element) for element in (("acg", 4), ("wap", 4), ("ap_r", None))]
+    actual = [find_value(ended.json, *element) for element in (("acg", 4), ("wap", 4), ("ap_r", None))]
     assert actual == pytest.approx([1.083333333333, 1.152777777778, 0.56], abs=1e-12)
     assert ended.json["queries"]["in_mean"] == 1
     ended = run(*codes_178, "--labels-col", "labels", "--k", 4, "--gate", "ndcg@4>=0.9")
@@ -70,7 +81,7 @@ def test_metrics_without_ndcg_among_them(codes_178):
 def test_a_table_without_labels(codes_178, tmp_path):
     ended = run(*codes_178, "--k", 2, "--rankings-output", tmp_path / "r", *NIGHT, "--run", "h")
     assert (ended.code, ended.out, ended.complaints) == (0, "", [])
-    assert sorted((row["rank"], row["item_id"], row["run"]) for row in stored_rows(tmp_path / "r")) == [
+    assert sorted((row["rank"], row["item_id"], row["run"]) for row in read_stored_rows(tmp_path / "r")) == [
         (1, "a", "h"), (2, "b", "h"),
     ]  # fmt: skip
 
@@ -87,11 +98,11 @@ def test_bad_rows_are_refused_and_nothing_is_written(spark, tmp_path, vectors, m
     items = {"item_id": list(range(len(vectors))), "vector": vectors, "labels": ["x"] * len(vectors)}
     queries = {"query_id": [7], "vector": [[1, -1] if metric == "hamming" else [1.0, 2.0]], "labels": ["x"]}
     read = tables(tmp_path, queries, items, {"vector": kind})
-    before = files_below(tmp_path)
+    before = read_files(tmp_path)
     ended = run(*read, "--metric", metric, "--vector-col", "vector", "--labels-col", "labels", *NIGHT,
                 "--rankings-output", tmp_path / "r", "--output", tmp_path / "m")  # fmt: skip
     assert_refused(ended, "bad row: ", named, "Nothing was written")
-    assert files_below(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_no_query_with_a_relevant_item_is_no_mean(codes_178, tmp_path):
@@ -122,10 +133,10 @@ def test_options_that_cannot_be_met_are_refused_before_spark_starts(tmp_path, mo
     # stands in for: the session, because none may start
     monkeypatch.setattr("ndcg_spark.jobs.session.open_session", None)
     tables(tmp_path, {"query_id": ["q"]}, {"item_id": ["a"]})
-    before = files_below(tmp_path)
+    before = read_files(tmp_path)
     read = ("--queries", "queries.parquet", "--corpus", "items.parquet", "--metric", "hamming")
     assert_refused(run(*read, *options), named)
-    assert files_below(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_what_the_session_and_the_table_lack_is_refused(codes_178):

@@ -17,10 +17,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.arrow_rows import file_rows
-from support.expectations import refusal
-from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_judgments, write_run
-from support.object_store import SECRET, Server, environment, s3_server
+from support.arrow_rows import build_file_rows
+from support.expectations import collect_refusal
+from support.main_job import (
+    assert_refused,
+    mean_ndcg,
+    read_files,
+    read_stored_rows,
+    run_mean_ndcg,
+    write_judgments,
+    write_run,
+)
+from support.object_store import SECRET, Server, s3_server, set_environment
 from support.random_rankings import random_rows
 from support.spark_rankings import session_settings
 
@@ -45,7 +53,7 @@ ROWS = [row for row in random_rows(11, n_queries=40) if row.query != "missing" a
 
 @pytest.fixture(scope="module")
 def server(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with s3_server(tmp_path_factory.mktemp("store")) as started, environment(spark, started.settings()):
+    with s3_server(tmp_path_factory.mktemp("store")) as started, set_environment(spark, started.settings()):
         for bucket in ("data", "denied", "connected"):
             started.put(bucket)
         started.deny_objects("denied")
@@ -55,7 +63,7 @@ def server(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def write(folder: Path, *, n_files: int = 3, mixed: bool = False) -> Path:
     """Files of small row groups below folders that are no columns in use, with what Spark passes over beside them."""
     rows = sorted(ROWS, key=lambda row: row.query.encode())
-    batch = file_rows(random.Random(1).sample(rows, len(rows)) if mixed else rows)
+    batch = build_file_rows(random.Random(1).sample(rows, len(rows)) if mixed else rows)
     step = -(-batch.num_rows // n_files)
     for at in range(n_files):
         path = folder / "day=2026-01-31" / f"part {at} %20é+#.parquet"
@@ -151,7 +159,9 @@ def test_the_job_reads_a_run_and_judgments_at_the_store(server: Server, tables: 
         assert (tables / name).is_dir()
     ways = [str(tables), "s3://data"]
     actual = [
-        done("--input", f"{root}/run", "--judgments", f"{root}/judged", "--k", "1,5", "--json", "-", *more).json
+        run_mean_ndcg(
+            "--input", f"{root}/run", "--judgments", f"{root}/judged", "--k", "1,5", "--json", "-", *more
+        ).json
         for root in ways
         for more in ((), ("--on-invalid", "reject"))
     ]
@@ -291,7 +301,7 @@ def test_objects_that_change_between_listing_and_reading_are_refused(
     """In Python by the action; in the job with exit code 2 and without an output."""
     server.put_folder(tables / "sorted", "data/moving")
     evaluation = ndcg_spark.evaluate("s3://data/moving", k=5)
-    assert re.search(replaced(server, tables), str(refusal(evaluation.summary)))
+    assert re.search(replaced(server, tables), str(collect_refusal(evaluation.summary)))
     server.put_folder(tables / "sorted", "data/moving")
     step, said = Progress.step, []
 
@@ -308,12 +318,12 @@ def test_objects_that_change_between_listing_and_reading_are_refused(
 
 def test_a_store_that_goes_away_is_named(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
     """Arrow asks three times; then the object, the reason and the way out are in the line."""
-    with s3_server(tmp_path) as other, environment(spark, other.settings()):
+    with s3_server(tmp_path) as other, set_environment(spark, other.settings()):
         other.put("data")
         other.put_folder(tables / "mixed", "data/mixed")
         evaluation = ndcg_spark.evaluate("s3://data/mixed", k=5)
         other.stop()
-        said = str(refusal(evaluation.summary))
+        said = str(collect_refusal(evaluation.summary))
         assert re.search(
             r"cannot read s3://data/mixed/day=2026-01-31/part \d .*NETWORK_CONNECTION.*; source='spark'", said
         )
@@ -332,7 +342,7 @@ def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: 
     pq.write_table(pq.read_table(one).drop_columns(["relevance"]), lacking)
     server.put("data/lacking/0.parquet", one.read_bytes())
     server.put("data/lacking/1.parquet", lacking.getvalue().to_pybytes())
-    actual = refusal(ndcg_spark.evaluate("s3://data/lacking", k=5, strategy="window").summary)
+    actual = collect_refusal(ndcg_spark.evaluate("s3://data/lacking", k=5, strategy="window").summary)
     assert actual == (
         "column 'relevance' is not in s3://data/lacking/1.parquet, or is spelled differently; Spark reads "
         "such tables only with its own connector to the store."
@@ -383,13 +393,13 @@ def test_a_metric_table_at_a_store_that_spark_reaches(server: Server, tables: Pa
     """By the scheme that Spark knows, of a folder that stays apart from the input however that is spelled."""
     put = ("--output", "s3a://connected/metrics/", "--dataset", "search", "--k", "5")
     rows = ("--input", tables / "sorted")
-    done(*rows, *put, "--run-date", "2026-01-30")
-    first = files_below(connected / "metrics" / "run_date=2026-01-30")
-    done(*rows, *put, "--run-date", "2026-01-31")
-    again = done(*rows, *put, "--run-date", "2026-01-31", "--json", "-").json
-    assert files_below(connected / "metrics" / "run_date=2026-01-30") == first
+    run_mean_ndcg(*rows, *put, "--run-date", "2026-01-30")
+    first = read_files(connected / "metrics" / "run_date=2026-01-30")
+    run_mean_ndcg(*rows, *put, "--run-date", "2026-01-31")
+    again = run_mean_ndcg(*rows, *put, "--run-date", "2026-01-31", "--json", "-").json
+    assert read_files(connected / "metrics" / "run_date=2026-01-30") == first
     (stored,) = [
-        row for row in stored_rows(connected / "metrics") if row["metric"] == "ndcg" and "-31" in row["run_date"]
+        row for row in read_stored_rows(connected / "metrics") if row["metric"] == "ndcg" and "-31" in row["run_date"]
     ]
     (message,) = [row for row in again["metrics"] if row["metric"] == "ndcg"]
     assert stored["value"] == message["value"]

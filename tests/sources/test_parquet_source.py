@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.arrow_rows import file_rows
-from support.expectations import refusal
-from support.main_job import done, mean_ndcg
+from support.arrow_rows import build_file_rows
+from support.expectations import collect_refusal
+from support.main_job import mean_ndcg, run_mean_ndcg
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
 from support.spark_rankings import (
     SHORT_LIVED_PLANS,
     Case,
     assert_same_results,
+    build_convention,
     collect_cases,
-    convention_of,
     evaluate_small_parts,
     ranks_of,
     session_settings,
@@ -66,7 +66,9 @@ def write(folder: Path, rows: pa.RecordBatch, *, n_files: int = 2, of_a_group: i
 
 def with_ranks(rows: Sequence[Row], choices: Choices) -> pa.RecordBatch:
     ranks = ranks_of(rows, replace(choices, ties="item_asc") if choices.ties == "expected" else choices)
-    return file_rows(rows).append_column("rank", pa.array([ranks.get((r.query, r.item)) for r in rows], pa.int32()))
+    return build_file_rows(rows).append_column(
+        "rank", pa.array([ranks.get((r.query, r.item)) for r in rows], pa.int32())
+    )
 
 
 def by_query(rows: Sequence[Row]) -> list[Row]:
@@ -94,7 +96,7 @@ def test_files_give_what_the_oracle_says(tmp_path: Path, name: str) -> None:
         columns = Columns(order="position") if choices.ties == "input_order" else Columns()
         settings = EvaluationSettings(
             columns=columns,
-            convention=convention_of(choices),
+            convention=build_convention(choices),
             cutoffs=(1, 3, 10, None),
             null_score="unretrieved",
             source="parquet",
@@ -118,7 +120,7 @@ def test_complete_queries_of_sorted_files_give_the_sums_of_any_table(
 ) -> None:
     """Segments and weights; queries that reach into the next row group and the next file; and the rows shuffled."""
     rows = by_query(random_rows(17, n_queries=60, negatives=True))
-    batch = file_rows(rows)
+    batch = build_file_rows(rows)
     number = {name: n for n, name in enumerate(sorted({row.query for row in rows}))}
     names = [number[row.query] if integer_queries else row.query for row in rows]
     batch = batch.set_column(0, "query_id", pa.array(names))
@@ -140,7 +142,7 @@ def test_complete_queries_of_sorted_files_give_the_sums_of_any_table(
 def test_runs_judgments_and_keys_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
     """Run b misses a query of the judgments; both tables by path and by Spark."""
     rows = random_rows(5, n_queries=20)
-    batch = file_rows(rows)
+    batch = build_file_rows(rows)
     batch = batch.append_column("day", pa.array([int(row.query[-1:].isdigit()) for row in rows], pa.date32()))
     scores = {"a": batch.column("score"), "b": pa.array([float(n % 5) for n in range(len(rows))])}
     runs = [
@@ -164,7 +166,7 @@ def test_runs_judgments_and_keys_of_several_columns(spark: SparkSession, tmp_pat
 
 def test_several_score_columns_of_files(spark: SparkSession, tmp_path: Path) -> None:
     rows = by_query(random_rows(6, n_queries=20))
-    batch = file_rows(rows).append_column("other", pa.array([n % 7 for n in range(len(rows))], pa.int32()))
+    batch = build_file_rows(rows).append_column("other", pa.array([n % 7 for n in range(len(rows))], pa.int32()))
     path = write(tmp_path / "rows", batch)
     options = {"score": ["score", "other"]}
     assert summary_of(path, source="parquet", **options) == summary_of(spark.read.parquet(path), **options)
@@ -172,7 +174,7 @@ def test_several_score_columns_of_files(spark: SparkSession, tmp_path: Path) -> 
 
 def test_texts_may_be_written_as_large_strings(spark: SparkSession, tmp_path: Path) -> None:
     """As polars writes them; beside a file without rows, as Spark writes them."""
-    rows = file_rows([Row(query=f"q{n * 7 % 60}", item=n, score=n, relevance=n % 3) for n in range(300)])
+    rows = build_file_rows([Row(query=f"q{n * 7 % 60}", item=n, score=n, relevance=n % 3) for n in range(300)])
     wide = rows.set_column(0, "query_id", rows.column("query_id").cast(pa.large_string()))
     path = write(tmp_path / "rows", wide)
     pq.write_table(pa.Table.from_batches([wide.slice(0, 0)]), Path(path) / "empty.parquet")
@@ -182,7 +184,7 @@ def test_texts_may_be_written_as_large_strings(spark: SparkSession, tmp_path: Pa
 def test_texts_and_numbers_may_be_written_as_dictionaries(spark: SparkSession, tmp_path: Path) -> None:
     """As pandas writes categories; also sorted by query, and as segments."""
     rows = [Row(query=f"q{n // 5:02}", item=f"i{n % 7}", score=n, relevance=n % 3) for n in range(300)]
-    batch = file_rows(rows).append_column("country", pa.array([f"c{n // 50}" for n in range(300)]))
+    batch = build_file_rows(rows).append_column("country", pa.array([f"c{n // 50}" for n in range(300)]))
     for name in ("query_id", "item_id", "relevance", "country"):
         at = batch.schema.get_field_index(name)
         batch = batch.set_column(at, name, batch.column(name).dictionary_encode())
@@ -195,7 +197,7 @@ def test_texts_and_numbers_may_be_written_as_dictionaries(spark: SparkSession, t
 def test_files_may_lie_anywhere_below_a_path_with_any_name(spark: SparkSession, tmp_path: Path) -> None:
     """In a folder of dates, which is no column in use; beside files that Spark does not read; as `file:` address."""
     rows = random_rows(8)
-    path = write(tmp_path / "nightly rows é" / "day=2026-01-31", file_rows(rows))
+    path = write(tmp_path / "nightly rows é" / "day=2026-01-31", build_file_rows(rows))
     (Path(path) / "_SUCCESS").write_text("")
     (Path(path) / ".part-9.parquet").write_text("no Parquet")
     expected = summary_of(spark.read.parquet(path))
@@ -208,10 +210,10 @@ def test_files_may_lie_anywhere_below_a_path_with_any_name(spark: SparkSession, 
 def test_workers_take_an_address_as_spark_does(tmp_path: Path) -> None:
     """Spark decodes nothing in `file:` addresses: beside `a%20b` lies `a b`, with other rows."""
     for other in ("a b", "a", "100"):
-        write(tmp_path / other, file_rows(random_rows(9)))
-    expected = summary_of(write(tmp_path / "plain", file_rows(random_rows(8))), source="parquet")
+        write(tmp_path / other, build_file_rows(random_rows(9)))
+    expected = summary_of(write(tmp_path / "plain", build_file_rows(random_rows(8))), source="parquet")
     for name in ("a%20b", "a#b", "100%"):
-        path = write(tmp_path / name, file_rows(random_rows(8)))
+        path = write(tmp_path / name, build_file_rows(random_rows(8)))
         assert summary_of(f"file:{path}", source="parquet") == expected, name
 
 
@@ -317,12 +319,12 @@ OBSTACLES: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
 def test_what_workers_cannot_read_is_read_by_spark(spark: SparkSession, tmp_path: Path, folder: str) -> None:
     """Or refused with the reason where workers were asked for."""
     for name, (change, options, why) in OBSTACLES.items():
-        path = write(tmp_path / name, file_rows(random_rows(3)))
+        path = write(tmp_path / name, build_file_rows(random_rows(3)))
         change(Path(path))
         assert ndcg_spark.evaluate(path, **options).ranking.source == "spark"
         with pytest.raises(InvalidParameterError, match=f"source='parquet' is not available .*{why}"):
             ndcg_spark.evaluate(path, source="parquet", **options)
-    rows = file_rows(random_rows(3)).drop_columns(["query_id"])
+    rows = build_file_rows(random_rows(3)).drop_columns(["query_id"])
     write(tmp_path / "by query" / "query_id=q1", rows)
     assert "'query_id' is in the names of folders" in ndcg_spark.evaluate(str(tmp_path / "by query")).ranking.reason
     for setting in ("spark__sql__files__ignoreCorruptFiles", "spark__sql__files__ignoreMissingFiles"):
@@ -335,7 +337,9 @@ def test_a_path_that_spark_finds_on_another_file_system_is_read_there(spark: Spa
     """The files of Hadoop may say which file system a path is of; here a setting of the session does."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for folder, relevances in ((ours, (1, 0)), (theirs, (0, 1))):
-        write(folder, file_rows([Row(query="q", item=n, score=-n, relevance=r) for n, r in enumerate(relevances)]))
+        write(
+            folder, build_file_rows([Row(query="q", item=n, score=-n, relevance=r) for n, r in enumerate(relevances)])
+        )
     name = f"fs.viewfs.mounttable.there.link.{ours}"
     before = ndcg_spark.evaluate(str(ours), k=1)
     spark.conf.set("fs.defaultFS", "viewfs://there/")
@@ -359,7 +363,7 @@ def summary_of_ndcg(found: Evaluation) -> float:
 def test_files_of_several_schemas_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     """One has narrower numbers."""
     rows = [Row(query=query, item=n, score=-n, relevance=n % 3) for n, query in enumerate("aabbcc")]
-    batch = file_rows(rows)
+    batch = build_file_rows(rows)
     path = write(tmp_path / "rows", batch.slice(0, 4), n_files=1)
     other = batch.slice(4).drop_columns(["item_id"]).append_column("item_id", pa.array([4, 5], pa.int32()))
     pq.write_table(pa.Table.from_batches([other]), Path(path) / "zzz.parquet")
@@ -376,14 +380,14 @@ OF_HALVES = 0.6309297535714575
 
 
 def test_unsigned_relevances(spark: SparkSession, tmp_path: Path) -> None:
-    path = write(tmp_path / "rows", file_rows(HALVES))
+    path = write(tmp_path / "rows", build_file_rows(HALVES))
     changed("relevance", lambda column: column.cast(pa.uint32()))(Path(path))
     assert summary_of_ndcg(ndcg_spark.evaluate(path)) == OF_HALVES
 
 
 def test_a_file_that_spells_a_column_otherwise_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     """Spark takes the case of names lightly."""
-    path = write(tmp_path / "rows", file_rows(HALVES))
+    path = write(tmp_path / "rows", build_file_rows(HALVES))
     other = Path(path) / "part-1.parquet"
     pq.write_table(pq.ParquetFile(other).read().rename_columns({"query_id": "QUERY_ID"}), other)
     row = ndcg_spark.evaluate(path).summary.where("metric = 'ndcg'").first()
@@ -391,7 +395,7 @@ def test_a_file_that_spells_a_column_otherwise_is_left_to_spark(spark: SparkSess
 
 
 def test_a_corrupt_file_is_passed_over_where_a_setting_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    path = write(tmp_path / "rows", file_rows(HALVES))
+    path = write(tmp_path / "rows", build_file_rows(HALVES))
     (Path(path) / "zz-broken.parquet").write_bytes(b"this is no Parquet file, whatever its name says")
     with session_settings(spark, spark__sql__files__ignoreCorruptFiles="true"):
         assert summary_of_ndcg(ndcg_spark.evaluate(path)) == OF_HALVES
@@ -399,7 +403,7 @@ def test_a_corrupt_file_is_passed_over_where_a_setting_says_so(spark: SparkSessi
 
 def test_large_variable_width_types_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
     countries = pa.array(["DE"] * 4 + ["FR"] * 4)
-    path = write(tmp_path / "rows", file_rows(HALVES).append_column("country", countries))
+    path = write(tmp_path / "rows", build_file_rows(HALVES).append_column("country", countries))
     with session_settings(spark, spark__sql__execution__arrow__useLargeVarTypes="true"):
         for data in (path, spark.read.parquet(path)):
             evaluation = ndcg_spark.evaluate(data, segments=["country"])
@@ -499,7 +503,7 @@ def test_footers_that_workers_read_name_the_file_as_well(uneven: dict[str, str])
 def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
     """A bad row, an item twice in a ranking, and a segment with two values; in sorted files and by both outputs."""
     rows = [Row(query=query, item=f"{n}", score=-n, relevance=n % 3) for query in "abcd" for n in range(5)]
-    batch = file_rows(rows)
+    batch = build_file_rows(rows)
     changes = {
         "twice": batch.set_column(1, "item_id", pa.array(["0"] * len(rows))),
         "bad": batch.set_column(2, "score", pa.array([float("nan") if n == 7 else 0.0 for n in range(len(rows))])),
@@ -509,7 +513,7 @@ def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp
         options = {"k": 2, "segments": ["country"] if name == "segments" else []}
         path = write(tmp_path / name, group, n_files=1, of_a_group=100)
         said = [
-            refusal(getattr(evaluate_small_parts(data, **options), output))
+            collect_refusal(getattr(evaluate_small_parts(data, **options), output))
             for data in (path, spark.read.parquet(path))
             for output in ("summary", "rankings")
         ]
@@ -520,11 +524,11 @@ def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp
 
 
 def test_a_file_that_changes_before_it_is_read_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    path = write(tmp_path / "rows", file_rows(random_rows(3)))
+    path = write(tmp_path / "rows", build_file_rows(random_rows(3)))
     actual = evaluate_small_parts(path, null_score="unretrieved")
-    assert refusal(actual.rankings) is None
+    assert collect_refusal(actual.rankings) is None
     changed("score", lambda column: column)(Path(path))
-    assert "changed after the evaluation was planned; evaluate again" in str(refusal(actual.summary))
+    assert "changed after the evaluation was planned; evaluate again" in str(collect_refusal(actual.summary))
 
 
 # --- The job
@@ -533,14 +537,14 @@ def test_a_file_that_changes_before_it_is_read_is_refused(spark: SparkSession, t
 def test_the_job_accounts_for_every_row_of_files(spark: SparkSession, tmp_path: Path) -> None:
     """Segments, weights, and bad rows that are rejected: whoever reads and ranks, to the last bit."""
     rows = [row for row in random_rows(11, n_queries=40) if row.query != "missing"]
-    batch = file_rows(rows)
+    batch = build_file_rows(rows)
     weight = pa.array([1.0 + len(row.query) for row in rows])
     country = pa.array([None if row.query.endswith("1") else row.query[-1] for row in rows])
     batch = batch.append_column("w", weight).append_column("country", country)
     options = ["--input", write(tmp_path / "rows", batch), "--k", "1,5", "--weight-col", "w"]
     options += ["--on-invalid", "reject", "--segment-cols", "country", "--json", "-"]
     choices = (("--source", "parquet"), ("--source", "spark"), ("--strategy", "window"))
-    files, table, window = (done(*options, *choice).json for choice in choices)
+    files, table, window = (run_mean_ndcg(*options, *choice).json for choice in choices)
     assert files == table == window
     assert files["rows"]["rejected"] > 0
 

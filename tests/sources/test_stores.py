@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
-from support.disks import bound_by_permissions, closed_folder
+from support.disks import drop_root, make_closed_folder
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.sources import stores
@@ -182,13 +182,13 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(public_folder: Path)
         (public_folder / f"day={day}" / "a.parquet").touch()
     (public_folder / "day=1" / "gone.parquet").symlink_to(public_folder / "nothing")
     assert len(list_files(str(public_folder))) == 2
-    closed_folder(public_folder / "day=2")
-    with bound_by_permissions():
+    make_closed_folder(public_folder / "day=2")
+    with drop_root():
         actual = list_files(str(public_folder))
     assert actual == f"the files cannot be listed (Permission denied: {public_folder}/day=2)"
     (public_folder / "links").mkdir()
     (public_folder / "links" / "b.parquet").symlink_to(public_folder / "day=2" / "a.parquet")
-    with bound_by_permissions():
+    with drop_root():
         actual = list_files(str(public_folder / "links"))
     assert actual == f"the files cannot be listed (Permission denied: {public_folder}/links/b.parquet)"
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
-from support.arrow_rows import file_rows
-from support.disks import bound_by_permissions, closed_folder, elsewhere
+from support.arrow_rows import build_file_rows
+from support.disks import drop_root, make_closed_folder, to_viewfs
 from support.main_job import assert_refused, mean_ndcg
 from support.random_rankings import random_rows
 
@@ -16,7 +16,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources import folders as table_folders
 from ndcg_spark.sources.formats import open_table
 
-ROWS = pa.Table.from_batches([file_rows(random_rows(3))])
+ROWS = pa.Table.from_batches([build_file_rows(random_rows(3))])
 MARKS = {"delta": "_delta_log/00000000000000000000.json", "hudi": ".hoodie/hoodie.properties",
          "iceberg": "metadata/v1.metadata.json"}  # fmt: skip
 
@@ -88,8 +88,8 @@ def test_places_that_only_spark_reaches(spark, table):
     """Folders above are looked into where the path shows that they may be a table."""
     root, kind = table
     for part in ("", "data/run_date=2026-01-31", "data/part-0.parquet"):
-        actual = table_folders.find_table_folder(spark, elsewhere(root / part))
-        assert actual == table_folders.TableFolder(kind, elsewhere(root), whole=not part)
+        actual = table_folders.find_table_folder(spark, to_viewfs(root / part))
+        assert actual == table_folders.TableFolder(kind, to_viewfs(root), whole=not part)
 
 
 def test_an_engine_that_finds_everything_finds_nothing(spark, monkeypatch):
@@ -101,8 +101,8 @@ def test_an_engine_that_finds_everything_finds_nothing(spark, monkeypatch):
 def test_metadata_that_cannot_be_listed_are_told(public_folder, caplog):
     """Whether they are of Iceberg is unknown, and old rows would be read."""
     pq.write_table(ROWS, public_folder / "rows.parquet")
-    closed_folder(public_folder / "metadata")
-    with bound_by_permissions():
+    make_closed_folder(public_folder / "metadata")
+    with drop_root():
         assert table_folders.find_table_folder(None, str(public_folder)) is None
     (said,) = caplog.messages
     assert said.startswith(

@@ -1,1 +1,1 @@
-"""Helpers of the tests: the reference, rows and tables to evaluate, and what came out."""
+"""Helpers of the tests: the reference, input rows and tables, and readers of results."""

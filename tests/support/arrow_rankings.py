@@ -1,4 +1,4 @@
-"""Rankings as the Arrow batches that workers read, made from rows of the oracle by plain loops."""
+"""Rankings as the Arrow batches that workers read, built from rows of the oracle by plain loops."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ KEYS = ("run", "query_id")
 COUNTED = ("n_items", "n_judged", "n_relevant")
 
 
-def convention_of(choices: Choices) -> Convention:
-    """The convention of the same choices; the oracle knows no `error` and no duplicates."""
+def build_convention(choices: Choices) -> Convention:
+    """Return the convention with the same choices; the oracle has no `error` and no duplicates."""
     return Convention(**{field.name: getattr(choices, field.name) for field in fields(Choices)})
 
 
-def rankings(
+def build_rankings(
     rows: Sequence[Row], choices: Choices, *, max_k: Cutoff = None, ranks: bool = False, seed: int = 0
 ) -> pa.RecordBatch:
-    """One row a query: relevances by rank, judged relevances in any order, counts.
+    """Build one row per query: relevances by rank, judged relevances in random order, counts.
 
-    `max_k` cuts both lists, the ideal one after putting the largest gains first. What is empty is null in
-    some queries. `ranks` adds the 1-based rank of each item, without gaps.
+    `max_k` cuts both lists, the ideal one after putting the largest gains first. What is empty (null or [])
+    is chosen at random. `ranks` adds the 1-based rank of each item, without gaps.
     """
     random_ = random.Random(seed)
-    actual = []
-    for query, its_rows in rows_by_query(rows).items():
-        retrieved = [row for row in its_rows if row.score is not None]
-        judged = [row for row in its_rows if row.relevance is not None]
-        listed = in_rank_order(its_rows, choices)
+    queries = []
+    for query, query_rows in rows_by_query(rows).items():
+        retrieved = [row for row in query_rows if row.score is not None]
+        judged = [row for row in query_rows if row.relevance is not None]
+        listed = sort_by_rank(query_rows, choices)
         if choices.unjudged == "condensed":
             listed = [row for row in listed if row.relevance is not None]
         ideal = [row.relevance for row in (retrieved if choices.ideal == "retrieved" else judged)]
@@ -53,8 +53,8 @@ def rankings(
         random_.shuffle(ideal)
         if max_k is not None:
             ranked = ranked[:max_k]
-            ideal = sorted(ideal, key=lambda relevance: gain_of(relevance, choices), reverse=True)[:max_k]
-        actual.append(
+            ideal = sorted(ideal, key=lambda relevance: compute_gain(relevance, choices), reverse=True)[:max_k]
+        queries.append(
             {
                 "query_id": query,
                 "ranked": ranked or random_.choice([None, []]),
@@ -65,11 +65,11 @@ def rankings(
                 **({"ranks": list(range(1, len(ranked) + 1)) or None} if ranks else {}),
             }
         )
-    return batch_of(actual)
+    return build_batch(queries)
 
 
-def in_rank_order(rows: Iterable[Row], choices: Choices) -> list[Row]:
-    """Retrieved rows, best score first, tied ones by the rule of `choices`."""
+def sort_by_rank(rows: Iterable[Row], choices: Choices) -> list[Row]:
+    """Return retrieved rows, best score first, ties broken by the rule of `choices`."""
     rounded = to_float32 if choices.score_precision == "float32" else float
     retrieved = [row for row in rows if row.score is not None]
     if choices.ties == "input_order":
@@ -81,17 +81,17 @@ def in_rank_order(rows: Iterable[Row], choices: Choices) -> list[Row]:
     return sorted(ordered, key=lambda row: -rounded(row.score))
 
 
-def gain_of(relevance: float, choices: Choices) -> float:
+def compute_gain(relevance: float, choices: Choices) -> float:
     level = max(0.0, relevance) if choices.negative == "clip" else relevance
     return float(gain_function(choices.gain)(level))
 
 
-def batch_of(queries: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    """Rankings written out as dictionaries; whatever counts they lack are those of their lists."""
+def build_batch(queries: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+    """Build rankings from dictionaries; missing counts are computed from the lists."""
     filled = []
     for number, query in enumerate(queries):
-        judged = [element for element in query["ideal"] or [] if element is not None]
-        counts = (len(query["ranked"] or []), len(judged), sum(1 for row in judged if row > 0))
+        judged = [relevance for relevance in query["ideal"] or [] if relevance is not None]
+        counts = (len(query["ranked"] or []), len(judged), sum(1 for relevance in judged if relevance > 0))
         filled.append({"run": "", "query_id": f"q{number}", **dict(zip(COUNTED, counts, strict=True)), **query})
     types = {
         "ranked": LISTS,
@@ -106,8 +106,8 @@ def batch_of(queries: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def task_of(convention: Convention, cutoffs: tuple[Cutoff, ...], *, carried: tuple[str, ...] = ()) -> ScoringTask:
-    """What the driver sends to workers."""
+def build_task(convention: Convention, cutoffs: tuple[Cutoff, ...], *, carried: tuple[str, ...] = ()) -> ScoringTask:
+    """Build the task that the driver sends to workers."""
     max_k = cutoffs[-1]
     return ScoringTask(
         convention=convention,
@@ -120,24 +120,24 @@ def task_of(convention: Convention, cutoffs: tuple[Cutoff, ...], *, carried: tup
     )
 
 
-def scores(batches: Sequence[pa.RecordBatch], task: ScoringTask) -> dict[tuple[str, Cutoff], dict[str, Any]]:
-    """What the scorer answers, by (query, k)."""
+def score_batches(batches: Sequence[pa.RecordBatch], task: ScoringTask) -> dict[tuple[str, Cutoff], dict[str, Any]]:
+    """Score batches; return rows by (query, k)."""
     rows = [row for result in score_rankings(iter(batches), task) for row in result.to_pylist()]
     by_key = {(row["query_id"], row["k"]): row for row in rows}
-    assert len(by_key) == len(rows), "a (query, k) came twice"
+    assert len(by_key) == len(rows), "a (query, k) appears twice"
     return by_key
 
 
-def pieces(batch: pa.RecordBatch, rows_per_batch: int) -> list[pa.RecordBatch]:
-    """Slices of a batch: they share its buffers and have offsets of their own."""
+def slice_batch(batch: pa.RecordBatch, rows_per_batch: int) -> list[pa.RecordBatch]:
+    """Slice a batch: slices share its buffers and have their own offsets."""
     return [batch.slice(at, rows_per_batch) for at in range(0, batch.num_rows, rows_per_batch)]
 
 
-def assert_same(found, expected):
-    """The package's answer to every (query, k) is the oracle's."""
-    assert found.keys() == expected.keys()
+def assert_same(actual, expected):
+    """Check that every (query, k) has the values of the oracle."""
+    assert actual.keys() == expected.keys()
     for key, result in expected.items():
-        row = found[key]
+        row = actual[key]
         assert row["status"] == result.status, key
         assert [row[name] for name in COUNTED] == [getattr(result, name) for name in COUNTED], key
         for metric in ("dcg", "idcg", "ndcg"):
@@ -160,8 +160,8 @@ NAN, INF = math.nan, math.inf
 
 
 @dataclass(frozen=True)
-class Bad:
-    """A row that is good but for one thing."""
+class BadRow:
+    """A valid row with one change that makes it bad."""
 
     reason: str
     cells: dict[str, object]
@@ -174,52 +174,52 @@ class Bad:
 
 
 BAD_ROWS = {
-    "null query": Bad("null_query", {"query_id": None}),
-    "null run": Bad("null_run", {"run": None}),
-    "null item": Bad("null_item", {"item_id": None}),
-    "null score": Bad("null_score", {"score": None}),
-    "NaN score": Bad("nan_score", {"score": NAN}),
-    "infinite score": Bad("infinite_score", {"score": INF}),
-    "minus infinite score": Bad("infinite_score", {"score": -INF}),
-    "null rank": Bad("null_rank", {"rank": None}, BY_RANK),
-    "NaN rank": Bad("null_rank", {"rank": NAN}, BY_RANK),
-    "rank 0": Bad("rank_below_1", {"rank": 0.0}, BY_RANK),
-    "rank -1": Bad("rank_below_1", {"rank": -1.0}, BY_RANK),
-    "rank 1.5": Bad("rank_not_whole", {"rank": 1.5}, BY_RANK),
-    "infinite rank": Bad("rank_too_large", {"rank": INF}, BY_RANK),
-    "NaN relevance": Bad("nan_relevance", {"relevance": NAN}),
-    "infinite relevance": Bad("infinite_relevance", {"relevance": INF}),
-    "minus infinite relevance": Bad("infinite_relevance", {"relevance": -INF}),
-    "gain overflow": Bad("gain_overflow", {"relevance": 1024.0}),
-    "level without gain": Bad("level_without_gain", {"relevance": 1.5}, convention=TABLE),
-    "negative relevance": Bad("negative_relevance", {"relevance": -1.0}, convention=ERROR),
-    "negative weight": Bad("bad_weight", {"w": -0.5}),
-    "null weight": Bad("bad_weight", {"w": None}),
-    "NaN weight": Bad("bad_weight", {"w": NAN}),
-    "infinite weight": Bad("bad_weight", {"w": INF}),
+    "null query": BadRow("null_query", {"query_id": None}),
+    "null run": BadRow("null_run", {"run": None}),
+    "null item": BadRow("null_item", {"item_id": None}),
+    "null score": BadRow("null_score", {"score": None}),
+    "NaN score": BadRow("nan_score", {"score": NAN}),
+    "infinite score": BadRow("infinite_score", {"score": INF}),
+    "minus infinite score": BadRow("infinite_score", {"score": -INF}),
+    "null rank": BadRow("null_rank", {"rank": None}, BY_RANK),
+    "NaN rank": BadRow("null_rank", {"rank": NAN}, BY_RANK),
+    "rank 0": BadRow("rank_below_1", {"rank": 0.0}, BY_RANK),
+    "rank -1": BadRow("rank_below_1", {"rank": -1.0}, BY_RANK),
+    "rank 1.5": BadRow("rank_not_whole", {"rank": 1.5}, BY_RANK),
+    "infinite rank": BadRow("rank_too_large", {"rank": INF}, BY_RANK),
+    "NaN relevance": BadRow("nan_relevance", {"relevance": NAN}),
+    "infinite relevance": BadRow("infinite_relevance", {"relevance": INF}),
+    "minus infinite relevance": BadRow("infinite_relevance", {"relevance": -INF}),
+    "gain overflow": BadRow("gain_overflow", {"relevance": 1024.0}),
+    "level without gain": BadRow("level_without_gain", {"relevance": 1.5}, convention=TABLE),
+    "negative relevance": BadRow("negative_relevance", {"relevance": -1.0}, convention=ERROR),
+    "negative weight": BadRow("bad_weight", {"w": -0.5}),
+    "null weight": BadRow("bad_weight", {"w": None}),
+    "NaN weight": BadRow("bad_weight", {"w": NAN}),
+    "infinite weight": BadRow("bad_weight", {"w": INF}),
 }
 
 
-def summary_rows(rows: Iterable[dict[str, Any]], confidence: float = 0.95) -> dict[tuple, dict[str, Any]]:
-    """By group: rows of `PARTIAL_SCHEMA` grouped, their counts added, their states collected, and finished."""
+def summarize_rows(rows: Iterable[dict[str, Any]], confidence: float = 0.95) -> dict[tuple, dict[str, Any]]:
+    """Group rows of `PARTIAL_SCHEMA`, add their counts, finish their states; return results by group."""
     groups: dict[tuple, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in GROUP_KEYS), []).append(row)
     columns: dict[str, list[Any]] = {key: [group[at] for group in groups] for at, key in enumerate(GROUP_KEYS)}
-    columns[ASKED] = [its_rows[0][ASKED] for its_rows in groups.values()]
+    columns[ASKED] = [group_rows[0][ASKED] for group_rows in groups.values()]
     for name in GROUP_COUNTS:
-        columns[name] = [sum(row[name] for row in its_rows) for its_rows in groups.values()]
-    columns["states"] = [[row["state"] for row in its_rows] for its_rows in groups.values()]
+        columns[name] = [sum(row[name] for row in group_rows) for group_rows in groups.values()]
+    columns["states"] = [[row["state"] for row in group_rows] for group_rows in groups.values()]
     types = {"states": pa.list_(pa.list_(pa.int64())), "k": pa.int32(), "segment": pa.string(), ASKED: pa.string()}
     arrays = [pa.array(values, types.get(name)) for name, values in columns.items()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    results = [row for mean in compute_means(iter(pieces(batch, 7)), confidence) for row in mean.to_pylist()]
+    results = [row for mean in compute_means(iter(slice_batch(batch, 7)), confidence) for row in mean.to_pylist()]
     return dict(zip(groups, results, strict=True))
 
 
-def finished_rows(partial: Iterable[pa.RecordBatch]) -> dict[tuple, dict[str, Any]]:
-    """Means over all queries, by (segment set, metric, k)."""
+def summarize_batches(partial: Iterable[pa.RecordBatch]) -> dict[tuple, dict[str, Any]]:
+    """Return means over all queries, by (segment set, metric, k)."""
     batches = list(partial)
     assert all(batch.schema == PARTIAL_SCHEMA for batch in batches)
-    actual = summary_rows(row for batch in batches for row in batch.to_pylist())
-    return {(row["segment_by"], row["metric"], row["k"]): row for row in actual.values()}
+    results = summarize_rows(row for batch in batches for row in batch.to_pylist())
+    return {(row["segment_by"], row["metric"], row["k"]): row for row in results.values()}

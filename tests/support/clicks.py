@@ -1,4 +1,4 @@
-"""Clicks with a known truth, simulated by hashes: the same on every machine."""
+"""Clicks with known relevances, simulated by hashes: the same on every machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ndcg_spark.clicks.kernels import Cells
 N_QUERIES, N_ITEMS, N_SESSIONS = 60, 5, 200
 
 
-def u(*parts: object) -> float:
+def hash_uniform(*parts: object) -> float:
     text = "|".join(map(str, parts))
     return int(hashlib.sha256(text.encode()).hexdigest()[:13], 16) / 2**52
 
@@ -38,18 +38,25 @@ class Simulation:
 
 
 @cache
-def simulation() -> Simulation:
-    truth = np.array([[0.05 + 0.9 * u(7, "relevance", q, x) for x in range(N_ITEMS)] for q in range(N_QUERIES)])
-    order_a = [sorted(range(N_ITEMS), key=lambda x, q=q: u(7, "a", q, x)) for q in range(N_QUERIES)]
+def simulate_clicks() -> Simulation:
+    truth = np.array(
+        [[0.05 + 0.9 * hash_uniform(7, "relevance", q, x) for x in range(N_ITEMS)] for q in range(N_QUERIES)]
+    )
+    order_a = [sorted(range(N_ITEMS), key=lambda x, q=q: hash_uniform(7, "a", q, x)) for q in range(N_QUERIES)]
     order_b = [
-        sorted(range(N_ITEMS), key=lambda x, q=q: -truth[q, x] - 0.5 * u(7, "b", q, x)) for q in range(N_QUERIES)
+        sorted(range(N_ITEMS), key=lambda x, q=q: -truth[q, x] - 0.5 * hash_uniform(7, "b", q, x))
+        for q in range(N_QUERIES)
     ]
     rows = []
     for q in range(N_QUERIES):
         for s in range(N_SESSIONS):
-            explored = u(7, "explore", q, s) < 0.2
-            order = sorted(range(N_ITEMS), key=lambda x, q=q, s=s: u(7, "order", q, s, x)) if explored else order_a[q]
+            explored = hash_uniform(7, "explore", q, s) < 0.2
+            order = (
+                sorted(range(N_ITEMS), key=lambda x, q=q, s=s: hash_uniform(7, "order", q, s, x))
+                if explored
+                else order_a[q]
+            )
             for position, x in enumerate(order):
-                click = u(7, "click", q, s, x) < truth[q, x] / (position + 1)
+                click = hash_uniform(7, "click", q, s, x) < truth[q, x] / (position + 1)
                 rows.append((q, x, position, click, explored))
     return Simulation(np.array(rows, dtype=np.int64), truth, order_a, order_b)

@@ -1,7 +1,9 @@
 """A standalone cluster of processes, a master and two workers, and jobs that are submitted to it.
 
 Everything listens on this machine only, on free ports, and ends with the `with` block, however that ends. The two
-workers go by different names of the same machine, as Spark never runs two attempts of a task on one host.
+
+Everything listens on this machine only, on free ports, and ends with the `with` block, however that ends. The two
+workers use different host names of the same machine, as Spark never runs two attempts of a task on one host.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.depl
 PROC = Path("/proc")
 
 
-def wait_for(found: Callable[[], T | None], what: str, alive: Callable[[], bool] = lambda: True) -> T:
-    """Ask until there is an answer; what ends before that, or takes too long, fails the test."""
+def wait_for(poll: Callable[[], T | None], what: str, alive: Callable[[], bool] = lambda: True) -> T:
+    """Poll until the answer is true; fail if the process ends first or the time is up."""
     deadline = time.monotonic() + PATIENCE
     while True:
         was_alive = alive()
-        answer = found()
+        answer = poll()
         if answer:
             return answer
         assert was_alive, f"the process ended before: {what}"
@@ -41,27 +43,27 @@ def wait_for(found: Callable[[], T | None], what: str, alive: Callable[[], bool]
         time.sleep(0.02)
 
 
-def children_of(pids: Iterable[int]) -> dict[int, str]:
-    """Processes that these have started, with their command lines."""
-    parents, actual = set(pids), {}
+def list_children(pids: Iterable[int]) -> dict[int, str]:
+    """Return the children of some processes, by id, with their command lines."""
+    parents, children = set(pids), {}
     for folder in PROC.glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if parent in parents:
-                actual[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+                children[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended
-    return actual
+    return children
 
 
 @dataclass
-class Submitted:
-    """A job on its way, which ends with its `with` block; `folder` is its working directory."""
+class SubmittedJob:
+    """A submitted job, which is killed at the end of its `with` block; `folder` is its working directory."""
 
     process: subprocess.Popen[str]
     folder: Path
 
-    def __enter__(self) -> Submitted:
+    def __enter__(self) -> SubmittedJob:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -79,26 +81,26 @@ class Submitted:
         return Ended(code, (self.folder / "out").read_text(), (self.folder / "err").read_text())
 
     def driver(self) -> int:
-        """The process of Python that runs the job; spark-submit is the one that has started it."""
+        """Return the process id of the job's Python; spark-submit starts it."""
 
         def python() -> int | None:
-            started = children_of([self.process.pid]).items()  # for a moment also what looks up how to start Java
+            started = list_children([self.process.pid]).items()  # also the launcher of Java, for a moment
             return next((pid for pid, line in started if Path(line.split(" ")[0]).name.startswith("python")), None)
 
         return wait_for(python, "Python of the driver", lambda: self.is_alive)
 
     def kill(self) -> None:
-        """End driver and JVM, as when their machine is gone."""
+        """Kill driver and JVM, as if their machine had failed."""
         kill_group(self.process)
         self.process.wait()
 
 
 @dataclass
 class Cluster:
-    """Use it in a `with` block. `environment` is that of every process.
+    """A cluster for a `with` block; all its processes get `environment`.
 
-    The executors of the second worker do not see what others have in the folder `unshared`, but an empty one; that
-    takes a mount, which only root may make.
+    The executors of the second worker see an empty folder in place of `unshared`; that
+    needs a mount, so it needs root.
     """
 
     folder: Path
@@ -131,7 +133,7 @@ class Cluster:
     def _start(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         spark_class = Path(self.environment["SPARK_HOME"]) / "bin" / "spark-class"
-        own = {
+        settings = {
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
             "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
@@ -139,25 +141,25 @@ class Cluster:
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
         }
         any_port = ["--port", "0", "--webui-port", "0"]
-        master = self._run([spark_class, MASTER, "--host", "127.0.0.1", *any_port], "master", own)
+        master = self._run([spark_class, MASTER, "--host", "127.0.0.1", *any_port], "master", settings)
         self.url = self._said("master", r"Starting Spark master at (spark://\S+)", 1, master)[0]
         for at, host in enumerate(HOSTS):
             size = ["--cores", str(self.cores), "--memory", f"{self.cores}g", "--work-dir", str(self.folder / "work")]
             command: list[object] = [spark_class, WORKER, "--host", host, *size, *any_port, self.url]
             if at and self.unshared is not None:
-                mounted = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
-                command = ["unshare", "--mount", "sh", "-c", mounted, self.unshared, *command]
-            self.workers.append(self._run(command, f"worker-{at}", own))
+                mount = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
+                command = ["unshare", "--mount", "sh", "-c", mount, self.unshared, *command]
+            self.workers.append(self._run(command, f"worker-{at}", settings))
         self._said("master", "Registering worker ()", len(HOSTS), master)
 
     def _said(self, name: str, pattern: str, times: int, process: subprocess.Popen[str]) -> list[str]:
         log = self.folder / f"{name}.log"
 
-        def actual() -> list[str] | None:
+        def find_lines() -> list[str] | None:
             lines: list[str] = re.findall(pattern, log.read_text())
             return lines if len(lines) >= times else None
 
-        return wait_for(actual, f"{pattern!r} in the log of the {name}", lambda: process.poll() is None)
+        return wait_for(find_lines, f"{pattern!r} in the log of the {name}", lambda: process.poll() is None)
 
     def _run(self, command: Sequence[object], name: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
         out = (self.folder / f"{name}.log").open("w")
@@ -182,8 +184,8 @@ class Cluster:
 
     def submit(
         self, job: Path, *flags: object, folder: Path, settings: Mapping[str, str] = {}, **environment: str
-    ) -> Submitted:
-        """Start a job with the package as a zip; `environment` is that of its driver, and of Python on executors."""
+    ) -> SubmittedJob:
+        """Start a job with the package as a zip; its driver and the Python of executors get `environment`."""
         chosen = {
             "spark.cores.max": str(2 * self.cores),
             "spark.executor.cores": str(self.cores),
@@ -192,7 +194,7 @@ class Cluster:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.extraJavaOptions": SHORT_LIVED,
-            # Nothing begins before both executors are there.
+            # Wait for both executors.
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
             "spark.sql.session.timeZone": "UTC",
@@ -207,22 +209,22 @@ class Cluster:
         out, err = (folder / "out").open("w"), (folder / "err").open("w")
         self._files += [out, err]
         process = self._popen(command, folder, {**self.environment, **environment}, out, err)
-        return Submitted(process, folder)
+        return SubmittedJob(process, folder)
 
     def executors(self) -> dict[int, str]:
-        """Processes of all executors there are now, with their command lines."""
-        actual = children_of(worker.pid for worker in self.workers)
-        return {pid: line for pid, line in actual.items() if "CoarseGrainedExecutorBackend" in line}
+        """Return the running executors with their command lines."""
+        processes = list_children(worker.pid for worker in self.workers)
+        return {pid: line for pid, line in processes.items() if "CoarseGrainedExecutorBackend" in line}
 
     def shuffle_files(self) -> list[Path]:
-        """What tasks of map stages have finished writing."""
+        """Return files that map tasks have finished writing."""
         return list((self.folder / "local").glob("**/shuffle_*.data"))
 
 
 class Gate:
-    """A Python for executors: the first executor that asks for one gets it, the others wait until the gate opens.
+    """A Python for executors: the first executor to ask gets it, the others wait until the gate opens.
 
-    So while the gate is closed one executor works and the others are in the middle of their first Python task.
+    While the gate is closed, one executor works and the others hang in their first Python task.
     """
 
     def __init__(self, folder: Path, python: Path) -> None:
@@ -238,11 +240,11 @@ class Gate:
         self.python.chmod(0o755)
 
     def first(self) -> int | None:
-        """Process of the executor that was let through."""
+        """Return the process id of the executor that passed."""
         return next((int(place.name) for place in self._folder.glob("first/*")), None)
 
     def held(self) -> list[int]:
-        """Processes of the executors that wait."""
+        """Return the process ids of the executors that wait."""
         return [int(place.name.removeprefix("held-")) for place in self._folder.glob("held-*")]
 
     def open(self) -> None:

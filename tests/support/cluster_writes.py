@@ -1,4 +1,4 @@
-"""Writes whose tasks fail half-way and run twice at once, as JSON; `test_cluster.py` submits this and judges.
+"""Writes whose tasks fail half-way and run twice at once, reported as JSON; `test_cluster.py` submits this script.
 
 Task 0 fails in its first attempt when half of its rows are out. The first attempt of task 1 waits until Spark, by
 speculation, has begun another one; then both write everything.
@@ -21,8 +21,8 @@ SLICES = Slices.for_night(date(2026, 1, 31), "shop", [""])
 ROWS, PARTS = 400, 4
 
 
-def unruly(marks: str) -> Callable[[Any], Any]:
-    """Workers leave a mark for each attempt that begins."""
+def fail_and_repeat(marks: str) -> Callable[[Any], Any]:
+    """Return a worker function that leaves a mark for each attempt."""
 
     def run(batches):
         import time
@@ -46,15 +46,22 @@ def unruly(marks: str) -> Callable[[Any], Any]:
 
 def main(root: Path) -> None:
     spark = SparkSession.builder.getOrCreate()
-    actual = {}
+    results = {}
     for name, reference in (("folder", str(root / "folder")), ("table", "attempts")):
         marks = root / f"marks of {name}"
         marks.mkdir()
-        rows = spark.range(0, ROWS, 1, PARTS).mapInArrow(unruly(str(marks)), "k long").selectExpr("'' AS run", "k")
+        rows = (
+            spark.range(0, ROWS, 1, PARTS)
+            .mapInArrow(fail_and_repeat(str(marks)), "k long")
+            .selectExpr("'' AS run", "k")
+        )
         write_together([Rows(frame=rows, slices=SLICES, reference=reference)])
         stored = spark.read.parquet(reference) if name == "folder" else spark.table(reference)
-        actual[name] = [sorted(place.name for place in marks.iterdir()), sorted(row["k"] for row in stored.collect())]
-    print(json.dumps(actual))
+        results[name] = [
+            sorted(place.name for place in marks.iterdir()),
+            sorted(row["k"] for row in stored.collect()),
+        ]
+    print(json.dumps(results))
     spark.stop()
 
 

@@ -24,7 +24,7 @@ USERS = ["u1", "u1", "u2", "u2", "u2", "u3", "u1", "u4", "u4", "u4", "u5", "u5"]
 COUNTRIES = ["DE"] * 7 + ["US"] * 4 + ["FR"]
 
 
-def key_hash(*keys: str) -> int:
+def hash_key(*keys: str) -> int:
     """Spark's xxhash64(lit('compare'), keys) as an unsigned number."""
     seed = 42
     for text in ("compare", *keys):
@@ -32,12 +32,12 @@ def key_hash(*keys: str) -> int:
     return seed
 
 
-def key_hashes(keys: list[str]) -> np.ndarray:
-    return np.array([key_hash(key) for key in keys], dtype=np.uint64)
+def hash_keys(keys: list[str]) -> np.ndarray:
+    return np.array([hash_key(key) for key in keys], dtype=np.uint64)
 
 
-def state_of(x, y, weights=None):
-    """State of a group and its number of queries."""
+def compute_state(x, y, weights=None):
+    """Return the state of a group and its number of queries."""
     limbs = kernels.compute_states(x, y, weights, kernels.round_differences(x, y))
     state = kernels.SUMS.states(limbs, 1, np.sum)
     if weights is None:
@@ -46,18 +46,18 @@ def state_of(x, y, weights=None):
 
 
 def estimate(x, y, weights=None, *, clusters=None, alpha=0.05, lift="fieller"):
-    """Estimate of a group, from its state."""
-    queries = kernels.SUMS.fractions(state_of(x, y, weights))
+    """Estimate the difference of a group from its state."""
+    queries = kernels.SUMS.fractions(compute_state(x, y, weights))
     squares = kernels.select_squares(queries, len(x))
     if clusters is not None:
         w = np.ones(len(x)) if weights is None else weights
-        named = sorted(set(clusters))
+        names = sorted(set(clusters))
         sums = [
-            [sum((w * element)[np.array(clusters) == name]) for name in named] for element in (np.ones(len(x)), x, y)
+            [sum((w * values)[np.array(clusters) == name]) for name in names] for values in (np.ones(len(x)), x, y)
         ]
         limbs = kernels.cluster_squares(*map(np.array, sums))
-        added = kernels.SQUARES.fractions(kernels.SQUARES.states(limbs, 1, np.sum)[0])
-        squares = kernels.select_squares(added, len(named))
+        total = kernels.SQUARES.fractions(kernels.SQUARES.states(limbs, 1, np.sum)[0])
+        squares = kernels.select_squares(total, len(names))
     return kernels.estimate_difference(queries, squares, alpha=alpha, lift=lift)
 
 
@@ -66,26 +66,26 @@ def example_2():
     from ndcg_spark.comparison.kernels import hash_words
 
     keys = [f"e{n}" for n in range(500)]
-    u = (hash_words(key_hashes(keys), 0, 9, 3) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    u = (hash_words(hash_keys(keys), 0, 9, 3) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     x = 0.3 + 0.6 * u[:, 0]
     return keys, x, np.clip(x + 0.4 * (u[:, 1] - 0.48) * u[:, 2], 0, 1)
 
 
-def metric_of(name: str, k: int | None = EVERY) -> MetricAt:
-    """A metric that was asked for."""
+def build_metric(name: str, k: int | None = EVERY) -> MetricAt:
+    """Build a requested metric."""
     return MetricAt(parse_metric(name)[0], k, name)
 
 
-NDCG = (metric_of("ndcg"),)
+NDCG = (build_metric("ndcg"),)
 
 
-def settings_of(**changes) -> ComparisonSettings:
-    given = {"runs": ("a", "b"), "baseline": "a", "metrics": NDCG, "replicates": 0, "flips": 0, **changes}
-    return ComparisonSettings(**given)
+def build_settings(**changes) -> ComparisonSettings:
+    settings = {"runs": ("a", "b"), "baseline": "a", "metrics": NDCG, "replicates": 0, "flips": 0, **changes}
+    return ComparisonSettings(**settings)
 
 
 def example_1(*, with_c: bool = False, one_sided: bool = False) -> list[dict]:
-    """Rows of the worked example: query, run, value, weight, country, user."""
+    """Return rows of the worked example: query, run, value, weight, country, user."""
     runs = [(0, X), (1, Y), *([(2, Z)] if with_c else [])]
     rows = [
         {"query": query, "run": run, "value": float(value), "weight": float(w), "country": country, "user": user}
@@ -98,13 +98,13 @@ def example_1(*, with_c: bool = False, one_sided: bool = False) -> list[dict]:
     return rows
 
 
-def signed(number: int) -> int:
+def to_signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def canonical(rows: list[dict], settings: ComparisonSettings) -> pa.Table:
-    """The columns that Spark selects; a row may set `ndcg`, `dcg`, ... or a single `value`."""
-    hashes = [signed(key_hash(row["query"] or "")) for row in rows]
+def build_canonical_table(rows: list[dict], settings: ComparisonSettings) -> pa.Table:
+    """Build the columns that Spark selects; a row may set `ndcg`, `dcg`, ... or a single `value`."""
+    hashes = [to_signed(hash_key(row["query"] or "")) for row in rows]
     columns: dict[str, pa.Array] = {}
     if settings.cluster is None:
         columns["unit"] = pa.array([row.get("hash", h) for row, h in zip(rows, hashes, strict=True)], pa.int64())
@@ -112,7 +112,7 @@ def canonical(rows: list[dict], settings: ComparisonSettings) -> pa.Table:
         columns["query"] = pa.array(hashes, pa.int64())
         users = [row.get("user") for row in rows]
         columns["cluster"] = pa.array(
-            [None if user is None else signed(key_hash(user)) for user in users], pa.int64()
+            [None if user is None else to_signed(hash_key(user)) for user in users], pa.int64()
         )
     columns["key_0"] = pa.array([row["query"] for row in rows], pa.string())
     columns["run"] = pa.array([row["run"] for row in rows], pa.int32())
@@ -130,48 +130,50 @@ def canonical(rows: list[dict], settings: ComparisonSettings) -> pa.Table:
     return pa.table(columns)
 
 
-def shuffled(table: pa.Table, keys: list[str], n_partitions: int, *, sort: list[str] | None = None) -> list[pa.Table]:
-    """Rows with the same keys in one partition, sorted; which partition, decides a hash."""
+def partition_table(
+    table: pa.Table, keys: list[str], n_partitions: int, *, sort: list[str] | None = None
+) -> list[pa.Table]:
+    """Partition a table by the hash of its keys, each part sorted."""
     numbers = [hash(tuple(row.values())) % n_partitions for row in table.select(keys).to_pylist()]
     parts = [table.filter(pa.array(np.array(numbers) == part)) for part in range(n_partitions)]
     return [part.sort_by([(name, "ascending") for name in sort]) if sort else part for part in parts]
 
 
-def through(function, parts: list[pa.Table], *task, rows_per_batch: int = 1000) -> pa.Table | None:
+def run_worker(function, parts: list[pa.Table], *task, rows_per_batch: int = 1000) -> pa.Table | None:
     """Run a worker function on each partition, as `in_workers` does."""
     sent = [iter(part.to_batches(max_chunksize=rows_per_batch)) for part in parts]
-    actual = [batch for batches in sent for batch in function(batches, *task)]
-    return pa.Table.from_batches(actual) if actual else None
+    results = [batch for batches in sent for batch in function(batches, *task)]
+    return pa.Table.from_batches(results) if results else None
 
 
-def compared(
+def compare_rows(
     rows: list[dict], settings: ComparisonSettings, *, n_partitions: int = 3, rows_per_batch: int = 5, **limits: int
 ) -> list[dict]:
-    """Rows of a comparison, in the order of pairs, segments, metrics, k; `limits` are those of `SummingLimits`."""
+    """Return the rows of a comparison, in their order; `limits` are those of `SummingLimits`."""
     sizes = SummingLimits(**limits)
-    table, sort = canonical(rows, settings), ["unit"]
+    table, sort = build_canonical_table(rows, settings), ["unit"]
     if settings.cluster is not None:
-        parts = shuffled(table, ["query"], n_partitions, sort=["query"])
-        table = through(unify_queries, parts, settings, sizes.chunk_rows, rows_per_batch=rows_per_batch)
+        parts = partition_table(table, ["query"], n_partitions, sort=["query"])
+        table = run_worker(unify_queries, parts, settings, sizes.chunk_rows, rows_per_batch=rows_per_batch)
         sort = ["unit", "unclustered", "query"]
-    parts = shuffled(table, ["unit"], n_partitions, sort=sort)
-    partial = through(add_up, parts, settings, sizes, rows_per_batch=rows_per_batch)
+    parts = partition_table(table, ["unit"], n_partitions, sort=sort)
+    partial = run_worker(add_up, parts, settings, sizes, rows_per_batch=rows_per_batch)
     if partial is None:
         return []
-    merged = through(merge_sums, shuffled(partial, [*GROUP_KEYS, "kind", "block"], n_partitions))
-    finished = through(estimate_groups, shuffled(merged, list(GROUP_KEYS), n_partitions), settings)
-    actual = through(decide_family, [finished], settings).to_pylist()
+    merged = run_worker(merge_sums, partition_table(partial, [*GROUP_KEYS, "kind", "block"], n_partitions))
+    finished = run_worker(estimate_groups, partition_table(merged, list(GROUP_KEYS), n_partitions), settings)
+    results = run_worker(decide_family, [finished], settings).to_pylist()
     return sorted(
-        actual,
+        results,
         key=lambda row: (
             row["baseline"], row["run"], row["segment_by"], row["segment"] or "", row["metric"], row["k"] or 0,
         ),
     )  # fmt: skip
 
 
-def overall(found: list[dict]) -> list[dict]:
-    return [row for row in found if not row["segment_by"]]
+def select_overall(rows: list[dict]) -> list[dict]:
+    return [row for row in rows if not row["segment_by"]]
 
 
-def by_segment(found: list[dict]) -> dict[str, dict]:
+def index_by_segment(found: list[dict]) -> dict[str, dict]:
     return {key: next(rows) for key, rows in groupby(found, key=lambda row: row["segment"]) if key != ""}

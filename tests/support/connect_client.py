@@ -1,6 +1,6 @@
-"""What a client of Spark Connect sees, as JSON on standard output; `test_connect.py` runs it and judges.
+"""Results of a Spark Connect client, printed as JSON; `test_connect.py` runs this script.
 
-A process of its own: pyspark decides once for classic sessions or for Connect.
+It needs its own process: pyspark chooses between classic sessions and Connect once.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ndcg_spark.history.frames import roll_up_table
 from ndcg_spark.ml import NdcgEvaluator
 from ndcg_spark.reports.sentences import write_headline
 from support.comparing import example_1
-from support.error_kinds import KINDS, met
+from support.error_kinds import KINDS, catch_kind_error
 from support.main_job import mean_ndcg
 from support.reports import create_comparison_table, create_metrics_table, create_query_table
 
-LONG = "query_id string, item_id string, score double, relevance double"
+SCHEMA = "query_id string, item_id string, score double, relevance double"
 GOOD = [("q", f"i{n}", -float(n), rel) for n, rel in enumerate((3.0, 2.0, 3.0, 0.0, 1.0, 2.0))]
 NAN = [("q7", "a", math.nan, 1.0), ("q7", "b", 2.0, 0.0)]
 CLICKS = [("q", item, k, int(n < clicks)) for item, k, clicks in (("a", 1, 6), ("a", 2, 3)) for n in range(10)]
 
 
-def raised(action: Callable[[], object]) -> list[str]:
-    """Class and text of the error."""
+def catch_error(action: Callable[[], object]) -> list[str]:
+    """Return the class and text of the error that an action raises."""
     try:
         with readable_errors():
             action()
@@ -44,8 +44,8 @@ def raised(action: Callable[[], object]) -> list[str]:
     return []
 
 
-def clicks(log: DataFrame) -> dict[str, Any]:
-    """A click model, corrected labels, an estimate."""
+def judge_clicks(log: DataFrame) -> dict[str, Any]:
+    """Fit a click model, correct labels and estimate a mean."""
     fitted = fit_impressions(log, PropensitySettings(max_iter=6))
     table = list_propensities(fit_impressions(log, PropensitySettings(method="pairs")))
     labels = judge_impressions(log, WeightSettings(), table)
@@ -57,56 +57,56 @@ def clicks(log: DataFrame) -> dict[str, Any]:
     }
 
 
-def jobs(folder: Path, bad: DataFrame) -> dict[str, Any]:
-    """Exit code and last line of a job over a bad row, and over a corrupt file."""
+def run_jobs(folder: Path, bad: DataFrame) -> dict[str, Any]:
+    """Return the exit code and complaints of a job, for a bad row and for a corrupt file."""
     bad.write.parquet(str(folder / "bad"))
     (folder / "corrupt").mkdir()
     for path in (folder / "bad").glob("*.parquet"):
         (folder / "corrupt" / path.name).write_bytes(path.read_bytes())
     (folder / "corrupt" / "z.parquet").write_bytes(b"PAR1" + b"x" * 100)
-    actual = {}
+    results = {}
     for name in ("bad", "corrupt"):
         ended = mean_ndcg("--input", folder / name, "--k", 3, "--strategy", "window")
-        actual[name] = [ended.code, ended.complaints]
-    return actual
+        results[name] = [ended.code, ended.complaints]
+    return results
 
 
-def by_path(folder: Path, good: DataFrame) -> list[Any]:
-    """Means of tables given by their paths, and who reads one; a folder of two levels; folders as columns."""
+def evaluate_paths(folder: Path, good: DataFrame) -> list[Any]:
+    """Evaluate tables by path: means, the reader, a folder of two levels, partition folders."""
     for name in ("flat", "levels", "levels/s", "runs/run=007", "runs/run=7"):
         good.write.mode("append").parquet(str(folder / name))
     evaluation = evaluate(str(folder / "flat"), k=6, convention="linear")
     (mean,) = evaluation.summary.where("metric = 'ndcg'").collect()
     runs = evaluate(folder / "runs", run="run").summary.select("run").distinct().collect()
-    levels = raised(lambda: evaluate(folder / "levels"))
+    levels = catch_error(lambda: evaluate(folder / "levels"))
     text = str(folder / "text.csv")
     good.write.option("header", True).csv(text)
-    (of_text,) = evaluate(text, k=6, convention="linear").summary.where("metric = 'ndcg'").collect()
-    refused = raised(lambda: evaluate(read_table(text)))
+    (text_mean,) = evaluate(text, k=6, convention="linear").summary.where("metric = 'ndcg'").collect()
+    refused = catch_error(lambda: evaluate(read_table(text)))
     return [
         evaluation.ranking.source,
-        [mean["value"], of_text["value"]],
+        [mean["value"], text_mean["value"]],
         levels,
         sorted(row["run"] for row in runs),
         refused,
     ]
 
 
-def reported(spark: SparkSession) -> list[Any]:
-    """What a report says of literal tables."""
-    actual = report(
+def summarize_report(spark: SparkSession) -> list[Any]:
+    """Summarize a report of literal tables."""
+    contents = report(
         create_metrics_table(spark), per_query=create_query_table(spark), comparison=create_comparison_table(spark)
     ).contents
-    (lost,) = actual.queries.losses
-    counts = [sum(distribution.counts) for distribution in actual.queries.distributions]
-    return [write_headline(actual), len(actual.segments.rows), counts, lost.query, len(actual.differences.rows)]
+    (lost,) = contents.queries.losses
+    counts = [sum(distribution.counts) for distribution in contents.queries.distributions]
+    return [write_headline(contents), len(contents.segments.rows), counts, lost.query, len(contents.differences.rows)]
 
 
-def comparisons(spark: SparkSession) -> dict[str, Any]:
-    """The worked comparison, unclustered and clustered; and what a run loses."""
+def run_comparisons(spark: SparkSession) -> dict[str, Any]:
+    """Run the worked comparison, unclustered and clustered; count changed queries and losses."""
     rows = [("ab"[r["run"]], r["query"], 10, r["value"], r["user"]) for r in example_1()]
     table = spark.createDataFrame(rows, "run string, query_id string, k int, ndcg double, user string")
-    actual = {
+    results = {
         name: compare(table, baseline="a", metrics="ndcg", cluster=cluster).summary.collect()[0].asDict()
         for name, cluster in (("plain", None), ("clustered", "user"))
     }
@@ -121,21 +121,23 @@ def comparisons(spark: SparkSession) -> dict[str, Any]:
     changed = changed_queries(two, baseline="old", run="new").collect()
     lost = score_losses(two.rankings, two.settings).collect()
     sums = [row["ndcg"] + row["lost_not_retrieved"] + row["lost_ranked_low"] for row in lost]
-    return {**actual, "week": list(week), "changed": len(changed), "sums": sums}
+    return {**results, "week": list(week), "changed": len(changed), "sums": sums}
 
 
-def models(spark: SparkSession) -> dict[str, Any]:
-    """The better of two ALS by `NdcgEvaluator`, which is then saved and loaded; and what `evaluate` says."""
+def tune_als(spark: SparkSession) -> dict[str, Any]:
+    """Tune ALS by `NdcgEvaluator`, save and load the evaluator; compare it with `evaluate`."""
     from pyspark.ml.recommendation import ALS
     from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 
     ratings = [(user, item, float(item % 4)) for user in range(6) for item in range(8)]
     table = spark.createDataFrame(ratings, "user int, item int, rating double").coalesce(1)
     als = ALS(userCol="user", itemCol="item", ratingCol="rating", rank=2, seed=1, maxIter=5)
-    asked = NdcgEvaluator(queryCol="user", itemCol="item", labelCol="rating", k=3, missingPrediction="unretrieved")
+    evaluator = NdcgEvaluator(
+        queryCol="user", itemCol="item", labelCol="rating", k=3, missingPrediction="unretrieved"
+    )
     grid = ParamGridBuilder().addGrid(als.maxIter, [0, 5]).build()
     fitted = CrossValidator(
-        estimator=als, estimatorParamMaps=grid, evaluator=asked, numFolds=2, seed=1, parallelism=1
+        estimator=als, estimatorParamMaps=grid, evaluator=evaluator, numFolds=2, seed=1, parallelism=1
     ).fit(table)
     predictions = fitted.bestModel.transform(table)
     (mean,) = (
@@ -144,36 +146,40 @@ def models(spark: SparkSession) -> dict[str, Any]:
         .collect()
     )
     with tempfile.TemporaryDirectory() as folder:
-        asked.save(f"{folder}/evaluator")
+        evaluator.save(f"{folder}/evaluator")
         loaded = NdcgEvaluator.load(f"{folder}/evaluator")
     return {"metrics": fitted.avgMetrics, "ours": loaded.evaluate(predictions), "evaluate": mean["value"]}
 
 
 def main(url: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
-    good, bad = (spark.createDataFrame(rows, LONG) for rows in (GOOD, NAN))
+    good, bad = (spark.createDataFrame(rows, SCHEMA) for rows in (GOOD, NAN))
     arrays = spark.createDataFrame([([3.0, 1.0], [3.0, 3.0])], "ranked array<double>, ideal array<double>")
     columns = arrays.select(ndcg("ranked"), ndcg(arrays["ranked"], "ideal", gain="linear"), dcg("ranked"))
     evaluation = evaluate(good, k=[1, 6], convention="linear")
-    lacking = raised(evaluate(good).summary.collect)
+    lacking = catch_error(evaluate(good).summary.collect)
     shipped = [add_package_to_workers(spark), add_package_to_workers(spark)]
-    actual = {
+    results = {
         "lacking": lacking,
         "shipped": shipped,
         "per_query": [[row["k"], row["dcg"], row["idcg"], row["ndcg"]] for row in evaluation.per_query.collect()],
         "means": {row["k"]: row["value"] for row in evaluation.summary.where("metric = 'ndcg'").collect()},
         "columns": [columns.columns, list(columns.collect()[0])],
-        "clicks": clicks(spark.createDataFrame(CLICKS, "query_id string, item_id string, position int, click int")),
-        "crash": raised(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
+        "clicks": judge_clicks(
+            spark.createDataFrame(CLICKS, "query_id string, item_id string, position int, click int")
+        ),
+        "crash": catch_error(lambda: spark.sql("SELECT raise_error('boom')").collect())[1][:200],
     }
-    actual["ml"] = models(spark)
-    actual["report"] = reported(spark)
-    actual["comparisons"] = comparisons(spark)
+    results["ml"] = tune_als(spark)
+    results["report"] = summarize_report(spark)
+    results["comparisons"] = run_comparisons(spark)
     with tempfile.TemporaryDirectory() as folder:
-        actual["path"] = by_path(Path(folder) / "tables", good)
-        actual["jobs"] = jobs(Path(folder), bad)
-        actual["errors"] = {name: met(spark, name, Path(folder) / "errors" / str(n)) for n, name in enumerate(KINDS)}
-    json.dump(actual, sys.stdout)
+        results["path"] = evaluate_paths(Path(folder) / "tables", good)
+        results["jobs"] = run_jobs(Path(folder), bad)
+        results["errors"] = {
+            name: catch_kind_error(spark, name, Path(folder) / "errors" / str(n)) for n, name in enumerate(KINDS)
+        }
+    json.dump(results, sys.stdout)
     spark.stop()
 
 

@@ -1,6 +1,6 @@
-"""A server of Spark Connect in processes of its own. Its Python workers have no package until somebody ships it.
+"""A Spark Connect server in its own process. Its Python workers lack the package until a client ships it.
 
-As a program it starts a server, runs a command with SPARK_REMOTE naming it, and ends the server:
+As a script it runs a command with SPARK_REMOTE set to a new server:
 
     python tests/support/connect_server.py python -m pytest ...
 """
@@ -31,23 +31,23 @@ NEEDED = ("grpc", "grpc_status", "google.rpc", "zstandard")
 
 
 class NoServerError(Exception):
-    """No server can be started here; the text says why."""
+    """No server can be started here; the message says why."""
 
 
-def is_there(module: str) -> bool:
+def is_importable(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def answers(port: int) -> bool:
+def is_listening(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -57,13 +57,13 @@ def answers(port: int) -> bool:
 def connect_server(
     folder: Path, *, cores: int = 1, settings: Mapping[str, str] = {}, path: str = ""
 ) -> Iterator[str]:
-    """The address of a server from the pip package, which ends with the block; `path` is for Python workers."""
-    missing = [name for name in NEEDED if not is_there(name)]
+    """Start a server from the pip package; yield its address. `path` is for Python workers."""
+    missing = [name for name in NEEDED if not is_importable(name)]
     if missing:
         raise NoServerError(f"Spark Connect needs {', '.join(missing)}: pip install 'pyspark[connect]'")
     _, environment = make_bare_python(folder / "python")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (environment["PYTHONPATH"], path)))
-    port = free_port()
+    port = find_free_port()
     chosen = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
@@ -94,7 +94,7 @@ def connect_server(
         )
     try:
         deadline = time.monotonic() + PATIENCE
-        while not answers(port):
+        while not is_listening(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise NoServerError(f"no Connect server here: {log.read_text()[-300:]}")
             time.sleep(0.2)
@@ -105,13 +105,15 @@ def connect_server(
 
 
 def main(command: list[str]) -> int:
-    """Serve while a command runs; its exit code."""
+    """Run a command with a server; return its exit code."""
     with tempfile.TemporaryDirectory(prefix="ndcg-spark-connect-") as folder:
         settings = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
-        # Workers find what tests send them by reference; the package itself comes from the client.
+        # Workers find what tests send them by reference; the package itself is shipped by the client.
         with connect_server(Path(folder), cores=2, settings=settings, path=str(TESTS)) as address:
-            kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-            return subprocess.run(command, env={**kept, "SPARK_REMOTE": address}, check=False).returncode
+            environment = {
+                name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))
+            }
+            return subprocess.run(command, env={**environment, "SPARK_REMOTE": address}, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Disks that are full, folders that are closed to this process, and a file system that only Spark reaches."""
+"""Full disks, inaccessible folders, and a file system that only Spark reaches."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 BALLAST = "ballast"
 
 
-def _mounted(options: str, folder: Path) -> None:
+def _mount(options: str, folder: Path) -> None:
     """Mount a file system in memory, or skip the test."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("a disk of its own can be mounted by root only")
+        pytest.skip("only root can mount a disk")
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        pytest.skip(f"no disk can be mounted here: {process.stderr.strip()}")
 
 
 class Disk:
@@ -32,21 +32,21 @@ class Disk:
         self.folder = folder
 
     def fill(self, left: int = 0) -> None:
-        """Leave this many bytes; a page of 4 KiB is the least that a file takes."""
+        """Leave this many bytes; a file takes at least a page of 4 KiB."""
         free = os.statvfs(self.folder)
         size = free.f_bavail * free.f_frsize - left
         (self.folder / BALLAST).write_bytes(b"\0" * max(0, size))
 
     def free(self) -> None:
-        """Give the space back."""
+        """Free the space."""
         (self.folder / BALLAST).unlink(missing_ok=True)
 
 
 @contextmanager
-def small_disk(folder: Path, kilobytes: int) -> Iterator[Disk]:
-    """A disk that a test may fill; skips where none can be mounted."""
+def mount_small_disk(folder: Path, kilobytes: int) -> Iterator[Disk]:
+    """Mount a disk that a test may fill; skip the test if that is impossible."""
     folder.mkdir()
-    _mounted(f"size={kilobytes}k", folder)
+    _mount(f"size={kilobytes}k", folder)
     try:
         yield Disk(folder)
     finally:
@@ -54,8 +54,8 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Disk]:
 
 
 @contextmanager
-def closed(folder: Path) -> Iterator[None]:
-    """Take the right to look into a folder away; as root by being nobody for a while."""
+def deny_access(folder: Path) -> Iterator[None]:
+    """Deny access to a folder; root becomes nobody for the block."""
     mode, user = folder.stat().st_mode, os.geteuid()
     folder.chmod(0)
     if user == 0:
@@ -68,8 +68,8 @@ def closed(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def unwritable(folder: Path) -> Iterator[None]:
-    """Take the right to write in a folder away; from root by mounting it again for reading only."""
+def deny_writes(folder: Path) -> Iterator[None]:
+    """Deny writes to a folder; for root by a read-only mount."""
     if os.geteuid() != 0:
         mode = folder.stat().st_mode
         folder.chmod(0o555)
@@ -81,10 +81,10 @@ def unwritable(folder: Path) -> Iterator[None]:
     if shutil.which("mount") is None:
         pytest.skip("root may write everywhere, and there is no mount to change that")
     for options in (["--bind"], ["-o", "remount,bind,ro"]):
-        done = subprocess.run(["mount", *options, str(folder), str(folder)], capture_output=True, text=True)
-        if done.returncode:
+        process = subprocess.run(["mount", *options, str(folder), str(folder)], capture_output=True, text=True)
+        if process.returncode:
             subprocess.run(["umount", "--lazy", str(folder)], capture_output=True)
-            pytest.skip(f"root may write everywhere, and nothing can be mounted here: {done.stderr.strip()}")
+            pytest.skip(f"root may write everywhere, and nothing can be mounted here: {process.stderr.strip()}")
     try:
         yield
     finally:
@@ -97,8 +97,8 @@ SETTINGS = {f"spark.hadoop.fs.viewfs.mounttable.elsewhere.link.{_ROOT}": f"file:
 """Of a session that is yet to start; a catalog in memory does not heed those that come later."""
 
 
-def elsewhere(path: str | os.PathLike[str]) -> str:
-    """The address there of a temporary file or folder of this machine."""
+def to_viewfs(path: str | os.PathLike[str]) -> str:
+    """Return the viewfs URL of a temporary file or folder of this machine."""
     return f"{NAME}{os.path.abspath(path)}"
 
 
@@ -106,8 +106,8 @@ NOBODY = 65534
 
 
 @contextmanager
-def bound_by_permissions() -> Iterator[None]:
-    """Run a block as a user whom permissions bind. Java, a process of its own, stays who it is."""
+def drop_root() -> Iterator[None]:
+    """Run a block as an unprivileged user. Java, a separate process, keeps its user."""
     if os.geteuid() != 0:
         yield
         return
@@ -120,7 +120,7 @@ def bound_by_permissions() -> Iterator[None]:
 
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
-    """A folder that everybody may look into; that of `tmp_path` belongs to the user who runs the tests."""
+    """A folder that everybody may list; `tmp_path` belongs to the user who runs the tests."""
     folder = Path(tempfile.mkdtemp(prefix="ndcg-spark-tests-"))
     folder.chmod(0o755)
     yield folder
@@ -129,7 +129,7 @@ def public_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def closed_folder(folder: Path) -> Path:
+def make_closed_folder(folder: Path) -> Path:
     """Make a folder that nobody may list or enter."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0)

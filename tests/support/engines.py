@@ -1,6 +1,6 @@
-"""The same small table for either engine: of Arrow, by a schema in the words of Spark; and what was found, as rows.
+"""Small tables for either engine, built in Arrow from a schema in Spark's syntax; results as rows.
 
-The fixture `engine` gives one of ENGINES.
+The fixture `engine` is one of ENGINES.
 """
 
 from __future__ import annotations
@@ -27,71 +27,75 @@ TYPES = {
 }  # fmt: skip
 
 
-def type_of(text: str) -> pa.DataType:
-    """Give the type of Arrow for one that is written as Spark does: `array<struct<id: string, grade: int>>`."""
+def parse_type(text: str) -> pa.DataType:
+    """Parse a type in Spark's syntax, such as `array<struct<id: string, grade: int>>`, into a type of Arrow."""
     kind, _, inner = text.strip().partition("<")
     if not inner:
         digits = re.fullmatch(r"decimal\((\d+), ?(\d+)\)", kind)
         return pa.decimal128(int(digits[1]), int(digits[2])) if digits else TYPES[kind]
-    parts = _parts(inner.removesuffix(">"))
+    parts = _split_at_commas(inner.removesuffix(">"))
     if kind == "struct":
-        return pa.struct([(name.strip(), type_of(group)) for name, group in (part.split(":", 1) for part in parts)])
-    return (pa.list_ if kind == "array" else pa.map_)(*map(type_of, parts))
+        return pa.struct(
+            [(name.strip(), parse_type(inner_type)) for name, inner_type in (part.split(":", 1) for part in parts)]
+        )
+    return (pa.list_ if kind == "array" else pa.map_)(*map(parse_type, parts))
 
 
-def _parts(text: str) -> list[str]:
-    """Divide at commas that no bracket holds."""
-    actual, depth = [""], 0
+def _split_at_commas(text: str) -> list[str]:
+    """Split at commas outside of brackets."""
+    parts, depth = [""], 0
     for sign in text:
         depth += (sign in "<(") - (sign in ">)")
-        actual = [*actual, ""] if sign == "," and not depth else [*actual[:-1], actual[-1] + sign]
-    return actual
+        parts = [*parts, ""] if sign == "," and not depth else [*parts[:-1], parts[-1] + sign]
+    return parts
 
 
 def table(rows: Iterable[Sequence[Any]], schema: str) -> pa.Table:
-    """Make a table of Arrow, as `spark.createDataFrame` makes one of Spark."""
-    fields = [part.strip().split(" ", 1) for part in _parts(schema)]
+    """Build a table of Arrow, as `spark.createDataFrame` builds one of Spark."""
+    fields = [part.strip().split(" ", 1) for part in _split_at_commas(schema)]
     listed = list(rows)
     columns = zip(*listed, strict=True) if listed else [()] * len(fields)
     return pa.table(
-        {name: pa.array(group, type_of(kind)) for (name, kind), group in zip(fields, columns, strict=True)}
+        {name: pa.array(values, parse_type(kind)) for (name, kind), values in zip(fields, columns, strict=True)}
     )
 
 
-def with_columns(given: pa.Table, **columns: Any) -> pa.Table:
-    """Add columns, or put others in the place of those that are there: arrays, or one value for all rows."""
+def with_columns(rows: pa.Table, **columns: Any) -> pa.Table:
+    """Add or replace columns: arrays, or one value for all rows."""
     for name, values in columns.items():
-        group = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.repeat(pa.scalar(values), len(given))
-        at = given.schema.get_field_index(name)
-        given = given.append_column(name, group) if at < 0 else given.set_column(at, name, group)
-    return given
+        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.repeat(pa.scalar(values), len(rows))
+        at = rows.schema.get_field_index(name)
+        rows = rows.append_column(name, array) if at < 0 else rows.set_column(at, name, array)
+    return rows
 
 
-def rows_of(found: Any, metric: str | None = None) -> list[dict[str, Any]]:
-    """Rows of a table of Arrow or of Spark; of one metric, if it is named."""
-    rows = found.to_pylist() if isinstance(found, pa.Table) else [row.asDict() for row in found.collect()]
+def collect_rows(frame: Any, metric: str | None = None) -> list[dict[str, Any]]:
+    """Return rows of a table of Arrow or of Spark; of one metric if it is named."""
+    rows = frame.to_pylist() if isinstance(frame, pa.Table) else [row.asDict() for row in frame.collect()]
     return [row for row in rows if metric is None or row["metric"] == metric]
 
 
-def refusal(
+def catch_refusal(
     kind: type[Exception] | tuple[type[Exception], ...], call: Callable[..., Any], *args: Any, **more: Any
 ) -> str:
-    """Say what a refusal of a kind says, with options as arguments of Python."""
+    """Return the message of a refusal, with options spelled as arguments of Python."""
     with pytest.raises(kind) as raised:
         call(*args, **more)
     return spell_options(str(raised.value))
 
 
-def by(names: str, **cases: Iterable[Any]) -> pytest.MarkDecorator:
-    """Give a test the cases of each engine: values of `names`, as for `pytest.mark.parametrize`."""
+def parametrize_engine(names: str, **cases: Iterable[Any]) -> pytest.MarkDecorator:
+    """Parametrize a test by engine: `cases` holds the values of `names` of each engine."""
     values = [
-        (engine, *(element if "," in names else (element,))) for engine, group in cases.items() for element in group
+        (engine, *(case if "," in names else (case,)))
+        for engine, engine_cases in cases.items()
+        for case in engine_cases
     ]
     return pytest.mark.parametrize(f"engine, {names}", values, indirect=["engine"])
 
 
-def refused(evaluation: Any) -> str:
-    """Say what an evaluation refuses once it runs; nothing where it does not."""
+def run_refused(evaluation: Any) -> str:
+    """Run an evaluation; return the message of its refusal, or an empty string."""
     try:
         evaluation.to_pandas()
     except InputRefusedError as error:

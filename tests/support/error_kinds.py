@@ -1,4 +1,6 @@
-"""One call for each kind of error that a user can meet, with the class and the beginning of the line expected.
+"""One call for each kind of error that a user can meet, with the expected class and beginning of the line.
+
+`test_error_kinds.py` makes the calls in the session of the tests; a client of Connect makes the same ones.
 
 `test_error_kinds.py` makes the calls in the session of the tests; a client of Connect makes the same ones.
 """
@@ -20,7 +22,7 @@ from ndcg_spark.tables import Rows, Slices, write_together
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LONG = "query_id string, item_id string, score double, relevance double"
+SCHEMA = "query_id string, item_id string, score double, relevance double"
 GOOD = ("q7", "a", 2.0, 1.0)
 SLICES = Slices.for_night(date(2026, 1, 31), "shop", [""])
 
@@ -29,26 +31,26 @@ def write(rows: DataFrame, reference: str) -> None:
     write_together([Rows(frame=rows, slices=SLICES, reference=reference)])
 
 
-def table(spark: SparkSession, *rows: tuple[object, ...], schema: str = LONG) -> DataFrame:
+def table(spark: SparkSession, *rows: tuple[object, ...], schema: str = SCHEMA) -> DataFrame:
     return spark.createDataFrame(list(rows) or [GOOD], schema)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """`call` gets the session and an empty folder."""
+    """A kind of error; `call` gets the session and an empty folder."""
 
     name: str
     begins: str
     call: Callable[[SparkSession, Path], object]
 
 
-def corrupt_file(folder: Path) -> str:
+def write_corrupt_file(folder: Path) -> str:
     (folder / "corrupt").mkdir(exist_ok=True)
     (folder / "corrupt" / "z.parquet").write_bytes(b"PAR1" + b"x" * 100)
     return str(folder / "corrupt")
 
 
-def summary_of(spark: SparkSession, convention: str) -> DataFrame:
+def evaluate_summary(spark: SparkSession, convention: str) -> DataFrame:
     return evaluate(table(spark), convention=convention).summary.selectExpr("*", f"'{convention}' AS config_hash")
 
 
@@ -79,7 +81,7 @@ NOT_FOR_PEOPLE = ("\n", "org.apache", "Traceback", "SQLSTATE")
 COMPARED = "run string, query_id string, k int, ndcg double"
 HOSTILE = "nan array<double>, large array<double>"
 KINDS = {
-    # What options and schemas show, at once.
+    # Errors of options and schemas, raised at once.
     "value of an option": Kind(
         "InvalidParameterError",
         "k must be a positive whole number, or all; got 0.",
@@ -130,7 +132,7 @@ KINDS = {
             compare({"a": table(spark), "b": spark.readStream.format("rate").load()}, baseline="a").summary
         ),
     ),
-    # What the action finds.
+    # Errors of the action.
     "array of text": Kind(
         "InputRefusedError",
         "array judged is array<string>; it must hold numbers (relevances): cast it first.",
@@ -172,7 +174,7 @@ KINDS = {
         "InputRefusedError",
         "",
         lambda spark, folder: evaluate(
-            spark.read.schema(LONG).parquet(corrupt_file(folder)), strategy="window"
+            spark.read.schema(SCHEMA).parquet(write_corrupt_file(folder)), strategy="window"
         ).summary.collect(),
     ),
     "compared queries twice": Kind(
@@ -192,20 +194,20 @@ KINDS = {
         "InputRefusedError",
         "the mean of metric=ndcg, k=10 would combine results of different rules (gain: ",
         lambda spark, _: merge_summaries(
-            summary_of(spark, "default").unionByName(summary_of(spark, "linear"))
+            evaluate_summary(spark, "default").unionByName(evaluate_summary(spark, "linear"))
         ).collect(),
     ),
-    # What a table refuses.
+    # Errors of tables.
     "output below a file": Kind("OutputRefusedError", "", write_below_a_file),
     "rows that raise while they are written": Kind("OutputRefusedError", "cannot write '", write_rows_that_raise),
     "table of other columns": Kind("OutputRefusedError", "table 'error_kinds_other' has other", write_other_columns),
-    # Not ours: it passes.
+    # Not an error of this package: it is passed on.
     "an error of the user": Kind("", "", lambda spark, _: spark.sql("SELECT raise_error('boom')").collect()),
 }
 
 
-def met(spark: SparkSession, name: str, folder: Path) -> tuple[str, str]:
-    """Class and text of the error that a call of this name raises."""
+def catch_kind_error(spark: SparkSession, name: str, folder: Path) -> tuple[str, str]:
+    """Return the class and text of the error that the call of this name raises."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with readable_errors():
@@ -215,8 +217,8 @@ def met(spark: SparkSession, name: str, folder: Path) -> tuple[str, str]:
     return "", ""
 
 
-def assert_as_expected(errors_met: Mapping[str, Sequence[str]]) -> None:
-    """Of each kind the class, and one line for a person that begins as expected."""
+def assert_expected_errors(errors_met: Mapping[str, Sequence[str]]) -> None:
+    """Check the class of each kind and that its one line begins as expected."""
     assert errors_met.keys() == KINDS.keys()
     for name, (actual, text) in errors_met.items():
         kind = KINDS[name]

@@ -1,4 +1,4 @@
-"""Expected numbers as tests write them down, and what a refusal of Spark says."""
+"""Expected numbers as tests write them, and refusals of Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def near(value: float) -> Any:
-    """A number that is written with twelve decimals: half a unit of the last, and what rounding adds."""
+    """A number written with twelve decimals: tolerates half a unit of the last, and rounding."""
     return pytest.approx(value, abs=5.1e-13)
 
 
@@ -22,8 +22,8 @@ def approx(value: Any) -> Any:
     return pytest.approx(value, abs=1e-12)
 
 
-def refusal(frame: DataFrame) -> str | None:
-    """The message of ours in what the action raises; None where nothing is raised."""
+def collect_refusal(frame: DataFrame) -> str | None:
+    """Collect a frame; return the message of this package in the error, or None without an error."""
     try:
         frame.collect()
     except Exception as error:  # Spark chooses the class

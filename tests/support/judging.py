@@ -1,4 +1,4 @@
-"""Judgments from events by the definition: plain loops over a list, with fractions for sums."""
+"""Judgments from events by the definition: plain loops over a list, sums as fractions."""
 
 from __future__ import annotations
 
@@ -37,40 +37,40 @@ class Event:
         return self.query, self.item, self.event, self.ts, self.event_id, self.user
 
 
-def aware(instant: datetime | None) -> datetime | None:
+def to_utc(instant: datetime | None) -> datetime | None:
     return instant if instant is None or instant.tzinfo else instant.replace(tzinfo=timezone.utc)
 
 
-def judged(events: Iterable[Event], settings: EventSettings) -> dict[tuple[str, str], dict[str, object]]:
-    """Relevance, rule, deciding event and counts of each (query, item)."""
+def judge_by_loops(events: Iterable[Event], settings: EventSettings) -> dict[tuple[str, str], dict[str, object]]:
+    """Return relevance, rule, deciding event and counts of each (query, item)."""
     pairs: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
-    start, end = aware(settings.start), aware(settings.as_of)
+    start, end = to_utc(settings.start), to_utc(settings.as_of)
     for event in events:
         if (start is None or event.ts >= start) and (end is None or event.ts < end):
             pairs[event.query, event.item].append(event)
-    return {pair: _judged(group, settings) for pair, group in pairs.items()}
+    return {pair: _judge_pair(pair_events, settings) for pair, pair_events in pairs.items()}
 
 
-def _judged(all_events: list[Event], settings: EventSettings) -> dict[str, object]:
-    events = _once(all_events, settings)
-    graded = [element for element in events if element.event != settings.impression]
-    negative = [element for element in graded if settings.grades[element.event] < 0]
-    others = [element for element in graded if settings.grades[element.event] >= 0]
+def _judge_pair(all_events: list[Event], settings: EventSettings) -> dict[str, object]:
+    events = _deduplicate(all_events, settings)
+    graded = [event for event in events if event.event != settings.impression]
+    negative = [event for event in graded if settings.grades[event.event] < 0]
+    others = [event for event in graded if settings.grades[event.event] >= 0]
     n_impressions = len(events) - len(graded)
 
-    def value(one: Event) -> float:
+    def value(event: Event) -> float:
         if settings.half_life is None:
-            return float(settings.grades[one.event])
-        age = (aware(settings.as_of) - one.ts) / timedelta(days=1)
-        return settings.grades[one.event] * 0.5 ** (age / settings.half_life)
+            return float(settings.grades[event.event])
+        age = (to_utc(settings.as_of) - event.ts) / timedelta(days=1)
+        return settings.grades[event.event] * 0.5 ** (age / settings.half_life)
 
     relevance, rule, event = None, "too_few_impressions", None
     if n_impressions >= settings.min_impressions:
         relevance, rule = 0.0, "impressions"
     if others:
         rule = settings.rule
-        best = max(others, key=lambda element: (value(element), settings.grades[element.event], element.event))
-        last = max(others, key=lambda element: (element.ts, value(element), element.event))
+        best = max(others, key=lambda event: (value(event), settings.grades[event.event], event.event))
+        last = max(others, key=lambda event: (event.ts, value(event), event.event))
         cap = max(settings.grades.values()) if settings.cap is None else settings.cap
         total = sum((Fraction(value(other)) for other in others), Fraction(0))
         relevance, event = {
@@ -79,10 +79,10 @@ def _judged(all_events: list[Event], settings: EventSettings) -> dict[str, objec
             "sum": (float(min(Fraction(cap), total)), None),
         }[settings.rule]
     if negative:
-        one = max(negative, key=lambda element: (element.ts, -settings.grades[element.event], element.event))
-        followed = any(settings.grades[other.event] > 0 and other.ts > one.ts for other in others)
+        decisive = max(negative, key=lambda event: (event.ts, -settings.grades[event.event], event.event))
+        followed = any(settings.grades[other.event] > 0 and other.ts > decisive.ts for other in others)
         if settings.negative == "override" or not followed:
-            relevance, rule, event = float(settings.grades[one.event]), "negative", one.event
+            relevance, rule, event = float(settings.grades[decisive.event]), "negative", decisive.event
     return {
         "relevance": relevance,
         "rule": rule,
@@ -96,23 +96,23 @@ def _judged(all_events: list[Event], settings: EventSettings) -> dict[str, objec
     }
 
 
-def _once(events: list[Event], settings: EventSettings) -> list[Event]:
+def _deduplicate(events: list[Event], settings: EventSettings) -> list[Event]:
     if settings.dedup == "none":
         return events
-    same: defaultdict[object, list[Event]] = defaultdict(list)
-    for one in events:
-        interval = int(one.ts.timestamp()) // settings.dedup_seconds if settings.dedup_seconds else None
-        same[one.event_id if settings.dedup == "event_id" else (one.user, one.event, interval)].append(one)
+    groups: defaultdict[object, list[Event]] = defaultdict(list)
+    for event in events:
+        interval = int(event.ts.timestamp()) // settings.dedup_seconds if settings.dedup_seconds else None
+        groups[event.event_id if settings.dedup == "event_id" else (event.user, event.event, interval)].append(event)
     grade = {settings.impression: -np.inf, **settings.grades}
-    actual = []
-    for group in same.values():
-        first, best = min(group, key=lambda element: element.ts), max(group, key=lambda element: grade[element.event])
-        actual.append(Event(best.event, first.days, first.query, first.item, first.event_id, first.user))
-    return actual
+    merged = []
+    for group in groups.values():
+        first, best = min(group, key=lambda event: event.ts), max(group, key=lambda event: grade[event.event])
+        merged.append(Event(best.event, first.days, first.query, first.item, first.event_id, first.user))
+    return merged
 
 
 def random_events(seed: int, n: int = 400) -> list[Event]:
-    """Few pairs and coarse times, so that ties, repeats and empty windows come up."""
+    """Generate events of few pairs at coarse times, so that ties, repeats and empty windows occur."""
     generator = np.random.default_rng(seed)
     names = ["impression", "impression", "view", "cart", "purchase", "dislike", "skip"]
     return [

@@ -1,4 +1,4 @@
-"""Runs of the main job inside the test process: their small inputs, their answers, what they leave behind."""
+"""Run jobs inside the test process; write their inputs and read their outputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = {"query_id": "query", "item_id": "item", "score": "score", "relevance"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended."""
+    """Exit code and output of a run."""
 
     code: int
     out: str
@@ -31,21 +31,21 @@ class Ended:
 
     @property
     def json(self) -> dict[str, Any]:
-        """What `--json -` put on the last line."""
+        """The object that `--json -` prints on the last line."""
         return json.loads(self.out.splitlines()[-1])
 
     @property
     def complaints(self) -> list[str]:
-        """Lines on standard error that are not about progress."""
+        """Lines on standard error other than progress."""
         return [line for line in self.err.splitlines() if line.strip() and not PROGRESS.fullmatch(line)]
 
 
 def mean_ndcg(*arguments: object) -> Ended:
     """Run `ndcg-spark mean-ndcg` in this process, in the active session."""
-    return command("mean-ndcg", *arguments)
+    return run_command("mean-ndcg", *arguments)
 
 
-def command(*arguments: object) -> Ended:
+def run_command(*arguments: object) -> Ended:
     """Run `ndcg-spark` in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -53,15 +53,15 @@ def command(*arguments: object) -> Ended:
     return Ended(code, out.getvalue(), err.getvalue())
 
 
-def done(*arguments: object) -> Ended:
-    """Run the job, which must succeed."""
+def run_mean_ndcg(*arguments: object) -> Ended:
+    """Run `ndcg-spark mean-ndcg`; check that it succeeds."""
     ended = mean_ndcg(*arguments)
     assert (ended.code, ended.complaints) == (0, []), ended.err
     return ended
 
 
 def assert_refused(ended: Ended, *named: str) -> None:
-    """The contract of every refusal: exit code 2, nothing on stdout, one line on stderr that names the thing."""
+    """Check a refusal: exit code 2, nothing on stdout, one line on stderr that has all the names."""
     assert ended.code == 2, (ended.out, ended.err)
     assert ended.out == ""
     assert len(ended.complaints) == 1, ended.err
@@ -71,8 +71,8 @@ def assert_refused(ended: Ended, *named: str) -> None:
     assert "org.apache" not in ended.err.replace("--packages org.apache", "")
 
 
-def value_of(outcome: Mapping[str, Any], metric: str, k: int | None, *, run: str = "") -> float | None:
-    """An overall mean in the JSON."""
+def find_value(outcome: Mapping[str, Any], metric: str, k: int | None, *, run: str = "") -> float | None:
+    """Return an overall mean from the JSON."""
     (row,) = [
         row
         for row in outcome["metrics"]
@@ -81,8 +81,8 @@ def value_of(outcome: Mapping[str, Any], metric: str, k: int | None, *, run: str
     return row["value"]
 
 
-def values_of_queries(outcome: Mapping[str, Any]) -> dict[tuple[str, str, int | None], float | None]:
-    """By (query, metric, k), where the queries were the segments."""
+def find_query_values(outcome: Mapping[str, Any]) -> dict[tuple[str, str, int | None], float | None]:
+    """Return values by (query, metric, k); the segments must be queries."""
     rows = [row for row in outcome["metrics"] if row["segment_by"] == "query_id"]
     return {(row["segment"], row["metric"], row["k"]): row["value"] for row in rows}
 
@@ -91,7 +91,7 @@ def values_of_queries(outcome: Mapping[str, Any]) -> dict[tuple[str, str, int | 
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any]], types: Mapping[str, pa.DataType] = {}) -> Path:
-    """A parquet file or, by its name, a csv; None is null, NaN stays NaN."""
+    """Write a Parquet file, or a CSV by its extension; None is null, NaN stays NaN."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".csv":
         lines = [
@@ -100,12 +100,12 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any]], types: Mapping
         ]
         path.write_text("\n".join([",".join(columns), *lines, ""]), encoding="utf-8")
     else:
-        pq.write_table(pa.table({name: pa.array(group, types.get(name)) for name, group in columns.items()}), path)
+        pq.write_table(pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()}), path)
     return path
 
 
 def write_rows(path: Path, rows: Iterable[Row], names: Iterable[str] = COLUMNS, **more: Callable[[Row], Any]) -> Path:
-    """Rows of the oracle under the default column names, with more columns computed from each."""
+    """Write rows of the oracle under the default column names, with more columns computed from each."""
     listed = list(rows)
     columns = {name: [getattr(row, COLUMNS[name]) for row in listed] for name in names}
     columns |= {name: [compute(row) for row in listed] for name, compute in more.items()}
@@ -114,25 +114,25 @@ def write_rows(path: Path, rows: Iterable[Row], names: Iterable[str] = COLUMNS, 
 
 
 def write_run(path: Path, rows: Iterable[Row]) -> Path:
-    """The retrieved items, without relevances."""
+    """Write the retrieved items, without relevances."""
     return write_rows(path, [row for row in rows if row.score is not None], ("query_id", "item_id", "score"))
 
 
 def write_judgments(path: Path, rows: Iterable[Row]) -> Path:
-    """The judged items, without scores."""
+    """Write the judged items, without scores."""
     return write_rows(path, [row for row in rows if row.relevance is not None], ("query_id", "item_id", "relevance"))
 
 
 # ---------------------------------------------------------------------------------------------------- outputs
 
 
-def files_below(folder: Path) -> dict[str, bytes]:
-    """Every file of a table, to the byte; a folder that is not there has none."""
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every file below a folder; empty if there is no such folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def stored_rows(folder: Path) -> list[dict[str, Any]]:
-    """Rows of a partitioned parquet folder, without Spark; `run_date` is text here."""
+def read_stored_rows(folder: Path) -> list[dict[str, Any]]:
+    """Return rows of a partitioned Parquet folder, without Spark; `run_date` is text here."""
     rows = []
     for path in sorted(folder.rglob("*.parquet")):
         partition = dict(part.split("=", 1) for part in path.relative_to(folder).parts[:-1])

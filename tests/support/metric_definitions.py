@@ -1,4 +1,4 @@
-"""Metrics of one ranked list, written down as their papers have them: loops, no NumPy."""
+"""Metrics of one ranked list as defined in their papers: loops, no NumPy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def p(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
 
 
 def r(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
-    relevant = sum(row >= rel for row in judged)
+    relevant = sum(grade >= rel for grade in judged)
     return sum(_hits(ranked[:k], rel)) / relevant if relevant else 0
 
 
@@ -46,26 +46,26 @@ def rr(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float
 
 
 def ap(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1, denominator: str = "judged") -> float:
-    actual = _hits(ranked[:k], rel)
-    relevant = sum(row >= rel for row in judged)
-    by = {"judged": relevant, "achievable": min(k, relevant), "k": k, "hits": sum(actual)}[denominator]
-    total = sum(sum(actual[: at + 1]) / (at + 1) for at, hit in enumerate(actual) if hit)
+    hits = _hits(ranked[:k], rel)
+    relevant = sum(grade >= rel for grade in judged)
+    by = {"judged": relevant, "achievable": min(k, relevant), "k": k, "hits": sum(hits)}[denominator]
+    total = sum(sum(hits[: at + 1]) / (at + 1) for at, hit in enumerate(hits) if hit)
     return total / by if by else 0
 
 
 def ap_r(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
-    return ap(ranked, judged, sum(row >= rel for row in judged), rel)
+    return ap(ranked, judged, sum(grade >= rel for grade in judged), rel)
 
 
 def wap(ranked: Ranked, judged: Sequence[float], k: int) -> float:
-    at_hits = [acg(ranked, judged, at + 1) for at, one in enumerate(ranked[:k]) if one is not None and one > 0]
+    at_hits = [acg(ranked, judged, at + 1) for at, item in enumerate(ranked[:k]) if item is not None and item > 0]
     return sum(at_hits) / len(at_hits) if at_hits else 0
 
 
 def err(ranked: Ranked, judged: Sequence[float], k: int, max_grade: float = 4) -> float:
     total, left = 0.0, 1.0
-    for at, one in enumerate(ranked[:k]):
-        stop = (2 ** max(one or 0, 0) - 1) / 2**max_grade
+    for at, item in enumerate(ranked[:k]):
+        stop = (2 ** max(item or 0, 0) - 1) / 2**max_grade
         total, left = total + left * stop / (at + 1), left * (1 - stop)
     return total
 
@@ -76,21 +76,21 @@ def rbp(ranked: Ranked, judged: Sequence[float], k: int, p: float = 0.8, rel: fl
 
 def rbp_residual(ranked: Ranked, judged: Sequence[float], k: int, p: float = 0.8) -> float:
     n = min(k, len(ranked))
-    return p**n + (1 - p) * sum(p**at for at, one in enumerate(ranked[:n]) if one is None)
+    return p**n + (1 - p) * sum(p**at for at, item in enumerate(ranked[:n]) if item is None)
 
 
 def judged(ranked: Ranked, judged: Sequence[float], k: int) -> float:
     listed = ranked[:k]
-    return sum(row is not None for row in listed) / len(listed) if listed else float("nan")
+    return sum(item is not None for item in listed) / len(listed) if listed else float("nan")
 
 
 def rprec(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
-    relevant = sum(row >= rel for row in judged)
+    relevant = sum(grade >= rel for grade in judged)
     return sum(_hits(ranked[:relevant], rel)) / relevant if relevant else 0
 
 
 def bpref(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> float:
-    relevant, others = sum(row >= rel for row in judged), sum(0 <= row < rel for row in judged)
+    relevant, others = sum(grade >= rel for grade in judged), sum(0 <= grade < rel for grade in judged)
     total, above = 0.0, 0
     for item in ranked:
         if item is not None and item >= rel:
@@ -101,8 +101,8 @@ def bpref(ranked: Ranked, judged: Sequence[float], k: int, rel: float = 1) -> fl
 
 
 DEFINITIONS: dict[str, Callable[..., float]] = {
-    element.__name__: element
-    for element in (acg, ap, ap_r, bpref, cg, err, judged, p, r, rbp, rbp_residual, rprec, rr, success, wap)
+    definition.__name__: definition
+    for definition in (acg, ap, ap_r, bpref, cg, err, judged, p, r, rbp, rbp_residual, rprec, rr, success, wap)
 }
 
 
@@ -110,7 +110,7 @@ Group = Sequence[float | None]
 """Relevances of items with one score; None is an unjudged item."""
 
 
-def lists_of(
+def build_lists(
     queries: Sequence[Sequence[Group]],
     metrics: Sequence[Metric],
     *,
@@ -122,15 +122,15 @@ def lists_of(
     for groups in queries:
         n_before = len(relevances)
         for place, group in enumerate(groups):
-            for relevance in sorted(set(group), key=lambda element: -np.inf if element is None else element):
+            for relevance in sorted(set(group), key=lambda relevance: -np.inf if relevance is None else relevance):
                 scores.append(-float(place))
                 relevances.append(np.nan if relevance is None else float(relevance))
-                counts.append(sum(1 for row in group if row == relevance))
+                counts.append(sum(1 for other in group if other == relevance))
         lengths.append(len(relevances) - n_before)
     offsets, relevance = to_offsets(np.array(lengths, dtype=np.int64)), np.array(relevances, dtype=np.float64)
     missing = unretrieved or [()] * len(queries)
     judged = [
-        [row for group in groups for row in group if row is not None] + list(more)
+        [relevance for group in groups for relevance in group if relevance is not None] + list(more)
         for groups, more in zip(queries, missing, strict=True)
     ]
     levels = {level for metric in metrics for level in metric.levels}
@@ -143,21 +143,23 @@ def lists_of(
         offsets=offsets,
         lengths=np.array([sum(map(len, groups)) for groups in queries], dtype=np.int64),
         at_least={
-            level: np.array([sum(element >= level for element in rows) for rows in judged]) for level in levels
+            level: np.array([sum(relevance >= level for relevance in rows) for rows in judged]) for level in levels
         },
         max_k=max_k,
     )
 
 
-def value(text: str, groups: Sequence[Group], unretrieved: Sequence[float] = ()) -> float:
-    """A metric, as a user names it, of one query."""
+def compute_value(text: str, groups: Sequence[Group], unretrieved: Sequence[float] = ()) -> float:
+    """Compute a metric by its name for one query."""
     metric, at = parse_metric(text)
     k = None if at in (None, "all") else int(at)
-    return float(metric.values(lists_of([groups], [metric], unretrieved=[unretrieved], max_k=k), k)[0])
+    return float(metric.values(build_lists([groups], [metric], unretrieved=[unretrieved], max_k=k), k)[0])
 
 
-def over_all_orders(definition: Callable[[Sequence[float | None]], float], groups: Sequence[Group]) -> float:
-    """Mean of a definition over every order of tied items."""
+def average_over_orders(definition: Callable[[Sequence[float | None]], float], groups: Sequence[Group]) -> float:
+    """Return the mean of a definition over every order of tied items."""
     orders = [itertools.permutations(group) for group in groups]
-    actual = [definition([row for group in order for row in group]) for order in itertools.product(*orders)]
-    return sum(actual) / len(actual)
+    values = [
+        definition([relevance for group in order for relevance in group]) for order in itertools.product(*orders)
+    ]
+    return sum(values) / len(values)

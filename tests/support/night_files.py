@@ -1,4 +1,4 @@
-"""Files of nights, nights that are run by them, and how their steps ended."""
+"""Files of nights, runs of them, and the status of their steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.main_job import Ended, command, stored_rows, write_table
+from support.main_job import Ended, read_stored_rows, run_command, write_table
 
 NIGHT = date(2026, 1, 31)
 FILE = """
@@ -45,14 +45,14 @@ def write_file(text: str) -> None:
     Path("night.toml").write_text(text, encoding="utf-8")
 
 
-def nightly(*more: object) -> Ended:
-    """Run the night of the working folder."""
+def run_night(*more: object) -> Ended:
+    """Run the night of the working directory."""
     days = () if "--backfill" in more else ("--run-date", NIGHT)
-    return command("nightly", "--config", "night.toml", *days, *more)
+    return run_command("nightly", "--config", "night.toml", *days, *more)
 
 
-def statuses(ended: Ended) -> dict[str, str]:
-    """Status of each step, from the last lines."""
+def read_statuses(ended: Ended) -> dict[str, str]:
+    """Return the status of each step, from the last lines."""
     out = "\n" + ended.out
     lines = takewhile(lambda line: line.startswith("  "), out[out.rindex("\nsteps of 2026") :].splitlines()[2:])
     return {
@@ -61,12 +61,12 @@ def statuses(ended: Ended) -> dict[str, str]:
     }
 
 
-def logged(folder: Path) -> list[tuple[str, str, int]]:
-    return sorted((row["command"], row["status"], row["exit_code"]) for row in stored_rows(folder / "log"))
+def read_log(folder: Path) -> list[tuple[str, str, int]]:
+    return sorted((row["command"], row["status"], row["exit_code"]) for row in read_stored_rows(folder / "log"))
 
 
-def night_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write rankings of two nights and a file of a night into a folder, and make it the working folder."""
+def make_night_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write rankings of two nights and a night file into a folder; make it the working directory."""
     for day in (30, 31):
         rows = [
             (run, query, item, float(item == first), float(item == "b"))

@@ -1,4 +1,4 @@
-"""Small metric tables, and nights of clicks beside them."""
+"""Small metric tables, and clicks of the same nights."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ CLICK_COLUMNS = (
 FIRST = date(2026, 1, 1)
 
 
-def night(at: int) -> date:
-    """The night `at` days after the first."""
+def nth_night(at: int) -> date:
+    """Return the night `at` days after the first."""
     return FIRST + timedelta(days=at)
 
 
-def metric_rows(values: Iterable[float | None], **changed: Any) -> list[dict[str, Any]]:
-    """One row per night."""
+def build_metric_rows(values: Iterable[float | None], **changed: Any) -> list[dict[str, Any]]:
+    """Build one row per night."""
     row = {"run": "", "segment_by": "", "segment": "", "metric": "ndcg", "k": 10, "std_error": 0.0015}
     row |= {"config_hash": "c1", "dataset": "shop"}
-    return [{"run_date": night(at), **row, "value": value, **changed} for at, value in enumerate(values)]
+    return [{"run_date": nth_night(at), **row, "value": value, **changed} for at, value in enumerate(values)]
 
 
-def click_rows(
+def build_click_rows(
     clicks: Sequence[int], conversions: Sequence[int] | int = 10, impressions: int = 10_000, **changed: Any
 ) -> list[dict[str, Any]]:
-    """One row per night."""
+    """Build one row per night."""
     bought = [conversions] * len(clicks) if isinstance(conversions, int) else conversions
     return [
         {
-            **{"run_date": night(at), "segment_by": "", "segment": "", "impressions": impressions, "clicks": n},
+            **{"run_date": nth_night(at), "segment_by": "", "segment": "", "impressions": impressions, "clicks": n},
             **{"conversions": bought[at], **changed},
         }
         for at, n in enumerate(clicks)
     ]
 
 
-def as_columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows as columns."""
+def to_columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Transpose rows into columns."""
     return {name: [row[name] for row in rows] for name in rows[0]}

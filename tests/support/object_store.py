@@ -1,4 +1,4 @@
-"""An S3 server on this machine, started and ended by tests, and the settings by which Arrow finds it."""
+"""An S3 server on this machine for tests, and the settings by which Arrow finds it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _UP = re.compile(r"Running on http://127\.0\.0\.1:(\d+)")
 
 @dataclass(frozen=True)
 class Server:
-    """The server, by what it prints of each request."""
+    """The server, and the requests that it logs."""
 
     process: subprocess.Popen[bytes]
     log: Path
     url: str
 
     def settings(self) -> dict[str, str]:
-        """Environment by which Arrow finds the server, and asks nobody else for credentials."""
+        """Environment by which Arrow finds the server, with its own credentials only."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_REGION": "us-east-1",
@@ -52,20 +52,20 @@ class Server:
         self._ask("DELETE", quote(key))
 
     def deny_objects(self, bucket: str) -> None:
-        """Let nobody read what lies in a bucket, whose keys can still be listed."""
+        """Deny reads of all objects in a bucket; its keys can still be listed."""
         action, resource = ["s3:GetObject", "s3:HeadObject"], f"arn:aws:s3:::{bucket}/*"
         statement = {"Effect": "Deny", "Principal": "*", "Action": action, "Resource": resource}
         policy = {"Version": "2012-10-17", "Statement": [statement]}
         self._ask("PUT", f"{bucket}?policy", json.dumps(policy).encode())
 
     def requests(self) -> list[str]:
-        """Requests so far: `GET data/rows/0.parquet`, or `LIST data`; not those of this class."""
-        actual = _ANY.findall(self.log.read_text(errors="replace"))
-        asked = [(method, unquote(path).lstrip("/")) for method, path in actual if method in ("GET", "HEAD")]
-        listings = ((path.partition("?")[0], "list-type" in path) for _, path in asked)
+        """Requests so far, without those of this class: `GET data/rows/0.parquet`, or `LIST data`."""
+        logged = _ANY.findall(self.log.read_text(errors="replace"))
+        reads = [(method, unquote(path).lstrip("/")) for method, path in logged if method in ("GET", "HEAD")]
+        listings = ((path.partition("?")[0], "list-type" in path) for _, path in reads)
         return [
             f"LIST {bucket}" if lists else f"{method} {path}"
-            for (method, path), (bucket, lists) in zip(asked, listings, strict=True)
+            for (method, path), (bucket, lists) in zip(reads, listings, strict=True)
         ]
 
     def stop(self) -> None:
@@ -84,7 +84,7 @@ class Server:
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[Server]:
-    """Start an empty store on a free port of 127.0.0.1; end it in any case."""
+    """Start an empty store on a free port of 127.0.0.1; always stop it."""
     log = folder / "requests.log"
     command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     with log.open("wb") as out:
@@ -102,8 +102,8 @@ def s3_server(folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def environment(spark: object, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set variables in this process and in Python workers that start from now on."""
+def set_environment(spark: object, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set variables in this process and in Python workers that start in the block."""
     places = (os.environ, spark.sparkContext.environment)  # type: ignore[attr-defined]  # a classic session
     before = [{name: place.get(name) for name in settings} for place in places]
     try:

@@ -20,7 +20,7 @@ from ndcg_spark.evaluation.local import LocalRanking, rank_locally
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.sources.local import open_memory_table
 from ndcg_spark.sources.parquet import PartSizes
-from support.arrow_rankings import convention_of, in_rank_order
+from support.arrow_rankings import build_convention, sort_by_rank
 from support.oracle import Choices, Cutoff, Result, Results, Row, rows_by_query
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def array_table(spark: SparkSession, rows: Sequence[Row], choices: Choices) -> D
     schema = f"query_id string, ranked array<double>, judged array<double>, ranked_items {one}, judged_items {one}"
     cells = []
     for query, group in rows_by_query(rows).items():
-        ranked = [(row.item, row.relevance) for row in in_rank_order(group, choices)]
+        ranked = [(row.item, row.relevance) for row in sort_by_rank(group, choices)]
         judged = [(row.item, row.relevance) for row in group if row.relevance is not None]
         cells.append((query, [rel for _, rel in ranked], [rel for _, rel in judged], ranked, judged))
     return spark.createDataFrame(cells, schema)
@@ -80,7 +80,7 @@ def ranks_of(rows: Iterable[Row], choices: Choices) -> dict[tuple[object, object
     return {
         (query, row.item): rank
         for query, group in rows_by_query(rows).items()
-        for rank, row in enumerate(in_rank_order(group, choices), start=1)
+        for rank, row in enumerate(sort_by_rank(group, choices), start=1)
     }
 
 
@@ -181,7 +181,7 @@ def every_strategy(
     spark: SparkSession, rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff]
 ) -> dict[str, Case]:
     """Long table, run and judgments, given ranks: each by the engine and by windows; and arrays."""
-    convention = convention_of(choices)
+    convention = build_convention(choices)
     missing = "unretrieved" if any(row.score is None for row in rows) else "bad"
     table, arrays = scored_table(spark, rows, choices), array_table(spark, rows, choices)
     run, judgments = (table.where(f"{name} is not null") for name in ("score", "relevance"))

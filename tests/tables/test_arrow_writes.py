@@ -20,8 +20,8 @@ from types import FrameType
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.disks import bound_by_permissions, closed_folder
-from support.main_job import files_below, stored_rows
+from support.disks import drop_root, make_closed_folder
+from support.main_job import read_files, read_stored_rows
 
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
 from ndcg_spark.tables import (
@@ -61,7 +61,7 @@ def write(folder: Path, table: pa.Table, slices: Slices) -> None:
 
 
 def values(folder: Path) -> list[tuple[str, int]]:
-    return sorted((row["run"], row["value"]) for row in stored_rows(folder))
+    return sorted((row["run"], row["value"]) for row in read_stored_rows(folder))
 
 
 def test_slices_are_those_of_spark_by_name_and_layout(tmp_path):
@@ -72,7 +72,7 @@ def test_slices_are_those_of_spark_by_name_and_layout(tmp_path):
     assert pq.read_metadata(empty).num_rows == 0
     assert pq.read_schema(empty) == pq.read_schema(next((tmp_path / "t").rglob("slice=shop.bm25-*/*.parquet")))
     assert (tmp_path / "t" / "_SUCCESS").exists()
-    assert {row["dataset"] for row in stored_rows(tmp_path / "t")} == {"shop"}
+    assert {row["dataset"] for row in read_stored_rows(tmp_path / "t")} == {"shop"}
 
 
 def test_a_slice_is_replaced_and_others_stay(tmp_path):
@@ -98,7 +98,7 @@ def test_outputs_are_taken_back_if_a_later_one_fails(tmp_path, monkeypatch):
     """One that was there, and one that was not."""
     old, new, failing = (tmp_path / name for name in ("old", "new", "failing"))
     write(old, rows("a"), shop("a"))
-    before = files_below(old)
+    before = read_files(old)
     rename = os.rename
 
     def fail(source, place):
@@ -110,14 +110,14 @@ def test_outputs_are_taken_back_if_a_later_one_fails(tmp_path, monkeypatch):
     tables = [Rows(frame=rows("a", value=2), slices=shop("a"), reference=str(place)) for place in (old, new, failing)]
     with pytest.raises(OutputRefusedError, match=r"cannot write .*failing.*No space left on device"):
         write_together(tables)
-    assert files_below(old) == before
+    assert read_files(old) == before
     assert not new.exists()
     assert not failing.exists()
 
 
 def test_a_full_disk_leaves_the_old_rows(tmp_path, monkeypatch):
     write(tmp_path, rows("a"), shop("a"))
-    before = files_below(tmp_path)
+    before = read_files(tmp_path)
 
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
@@ -125,7 +125,7 @@ def test_a_full_disk_leaves_the_old_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(pq, "write_table", fail)
     with pytest.raises(OutputRefusedError, match=r"cannot write .*No space left on device"):
         write(tmp_path, rows("a", value=2), shop("a"))
-    assert files_below(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_a_second_writer_is_told_who_is_at_work(tmp_path):
@@ -182,8 +182,8 @@ def test_what_a_killed_writer_left_is_named_and_removed(tmp_path):
 def test_leftovers_that_are_closed_to_the_next_writer_are_not_said_to_be_removed(public_folder, what):
     """Old rows that wait there may be the only ones: they are not passed over."""
     entry = public_folder / ".ndcg-spark" / "write-1"
-    closed_folder(entry / what / "run_date=2026-01-31")
-    with bound_by_permissions():
+    make_closed_folder(entry / what / "run_date=2026-01-31")
+    with drop_root():
         if what == "rows":
             said = claims._clear_leftover(entry, public_folder)
             assert said.startswith(f"could not remove files of a killed writer in {entry}")
@@ -389,7 +389,7 @@ def test_slices_of_several_nights(tmp_path):
     slices = Slices(dataset="shop", keys=keys, columns={"night": "until", "run": "run"})
     table = rows("a", "a").append_column("until", pa.array([key.night for key in keys]))
     write(tmp_path, table, slices)
-    assert sorted(row["run_date"] for row in stored_rows(tmp_path)) == ["2026-01-30", "2026-01-31"]
+    assert sorted(row["run_date"] for row in read_stored_rows(tmp_path)) == ["2026-01-30", "2026-01-31"]
 
 
 # ----------------------------------------------------------------------------------------------- checks before that

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as T
-from support.main_job import assert_refused, files_below, mean_ndcg, stored_rows, write_table
+from support.main_job import assert_refused, mean_ndcg, read_files, read_stored_rows, write_table
 
 from ndcg_spark.business.tasks import LINK_COLUMNS
 from ndcg_spark.clicks.frames import _ESTIMATES
@@ -240,11 +240,11 @@ def test_strict_refuses_what_is_new_and_what_lacks(rankings, tmp_path):
     )
     night(rankings, NIGHTS[0], "--k", 3, *narrow)
     night(rankings, NIGHTS[0], *MORE, *wide)
-    before = files_below(tmp_path)
+    before = read_files(tmp_path)
     group = ("--input", rankings, "--dataset", "shop", "--run-date", NIGHTS[1])
     assert_refused(mean_ndcg(*group, *MORE, *narrow), "has no column 'ap', 'country'", "--schema grow")
     assert_refused(mean_ndcg(*group, "--k", 3, *wide), "has a column 'ap', 'country'", "write to a new folder")
-    assert files_below(tmp_path) == before
+    assert read_files(tmp_path) == before
     config = tmp_path / "run.toml"
     config.write_text('schema = "strict"\n')
     assert_refused(mean_ndcg(*group, *MORE, *narrow[:2], *LOCAL, "--config", config), "has no column 'ap', 'country'")
@@ -261,10 +261,10 @@ def test_a_column_of_another_type_than_on_any_earlier_night_is_refused(rankings,
     group = ("--per-query-output", place, *LOCAL)
     night(numbers, NIGHTS[0], *MORE, *group)
     night(rankings, NIGHTS[1], "--k", 3, *group)
-    before = files_below(place)
+    before = read_files(place)
     ended = mean_ndcg("--input", rankings, "--dataset", "shop", "--run-date", NIGHTS[2], *MORE, *group)
     assert_refused(ended, f"column 'country' is bigint in '{place}' and string in these results", "new folder")
-    assert files_below(place) == before
+    assert read_files(place) == before
 
 
 def _columns(path):
@@ -327,7 +327,7 @@ def test_tables_of_a_version_with_fewer_columns_get_them(rankings, tmp_path):
         f"column 'steps' is added to '{places['--run-log']}'; it is null for earlier nights",
     ]
     for flag, column in (("--output", "input"), ("--run-log", "steps")):
-        rows = stored_rows(places[flag])
+        rows = read_stored_rows(places[flag])
         assert {row["run_date"] for row in rows if row.get(column) is not None} == {NIGHTS[1]}
         assert {row["run_date"] for row in rows} == {*NIGHTS[:2]}
 

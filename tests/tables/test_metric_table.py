@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from support.main_job import (
     assert_refused,
-    done,
-    files_below,
+    find_value,
     mean_ndcg,
-    stored_rows,
-    value_of,
+    read_files,
+    read_stored_rows,
+    run_mean_ndcg,
     write_rows,
     write_table,
 )
@@ -64,7 +64,7 @@ class Place:
         """Overall means of a night; fails if a mean is there twice."""
         named = [
             row
-            for row in stored_rows(self.files)
+            for row in read_stored_rows(self.files)
             if (row["run_date"], row["dataset"], row["run"], row["segment_by"]) == (run_date, dataset, run, "")
         ]
         actual = {(row["metric"], row["k"]): row["value"] for row in named}
@@ -100,10 +100,10 @@ def place(request, engine, folder):
 def nights(place, folder):
     """Three nights, then the second again with other data: the files before and after that."""
     for seed, run_date in enumerate(NIGHTS):
-        done(*place.night(write_rows(folder / f"{seed}.parquet", night_rows(seed)), run_date, "shop"))
-    before = files_below(place.files)
-    done(*place.night(write_rows(folder / "7.parquet", night_rows(7)), NIGHTS[1], "shop"))
-    return before, files_below(place.files)
+        run_mean_ndcg(*place.night(write_rows(folder / f"{seed}.parquet", night_rows(seed)), run_date, "shop"))
+    before = read_files(place.files)
+    run_mean_ndcg(*place.night(write_rows(folder / "7.parquet", night_rows(7)), NIGHTS[1], "shop"))
+    return before, read_files(place.files)
 
 
 def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
@@ -120,7 +120,7 @@ def test_every_night_is_there_once(nights, place):
     assert {night: place.means(night, "shop", "") for night in NIGHTS} == {
         night: means(night_rows(seed)) for night, seed in data.items()
     }
-    assert len(stored_rows(place.files)) == len(NIGHTS) * len(METRICS) * len(CUTOFFS)
+    assert len(read_stored_rows(place.files)) == len(NIGHTS) * len(METRICS) * len(CUTOFFS)
 
 
 def test_a_night_run_again_leaves_the_others_to_the_byte(nights):
@@ -142,7 +142,7 @@ def test_names_and_types_of_the_columns(nights, place, spark):
 
 
 def test_rows_tell_where_they_come_from(nights, place, folder):
-    rows = stored_rows(place.files)
+    rows = read_stored_rows(place.files)
     assert {(row["run"], row["segment_by"], row["segment"]) for row in rows} == {("", "", "")}
     assert {row["dataset"] for row in rows} == {"shop"}
     assert {row["convention"] for row in rows} == {"default"}
@@ -156,7 +156,7 @@ def test_rows_tell_where_they_come_from(nights, place, folder):
 def test_stored_nights_merge_into_the_mean_over_all_of_them_to_the_bit(nights, place, spark, folder):
     merged = merge_summaries(spark.table(place.reference).where("dataset = 'shop'")).collect()
     rows = [row for seed in (0, 7, 2) for row in night_rows(seed)]
-    ended = done("--input", write_rows(folder / "all.parquet", rows), "--k", "1,3", "--json", "-")
+    ended = run_mean_ndcg("--input", write_rows(folder / "all.parquet", rows), "--k", "1,3", "--json", "-")
     exact = ("run", "segment_by", "segment", "metric", "k", "value", "n_queries", "n_rows", "weight_sum", "std_error")
 
     def facts(rows):
@@ -178,10 +178,10 @@ def neighbours(nights, place, folder):
 
     both = write_rows(folder / "both.parquet", night_rows(3) + night_rows(4), ranker=named)
     again = write_rows(folder / "again.parquet", night_rows(5), ranker=lambda _: "new")
-    snapshots = [files_below(place.files)]
+    snapshots = [read_files(place.files)]
     for source in (both, again):
-        done(*place.night(source, NIGHTS[1], "app", "--run-col", "ranker"))
-        snapshots.append(files_below(place.files))
+        run_mean_ndcg(*place.night(source, NIGHTS[1], "app", "--run-col", "ranker"))
+        snapshots.append(read_files(place.files))
     return snapshots
 
 
@@ -208,7 +208,7 @@ def kept(folder):
     path = folder / "kept"
     place = Place(str(path), path, "local")
     source = write_rows(folder / "kept.parquet", night_rows(1))
-    done(*place.night(source, NIGHTS[0], "shop"))
+    run_mean_ndcg(*place.night(source, NIGHTS[0], "shop"))
     return place
 
 
@@ -216,31 +216,31 @@ def test_a_crash_leaves_the_table(kept, folder):
     """The second file of the input is no parquet: this shows only when it is read."""
     write_rows(folder / "broken" / "a.parquet", night_rows(2))
     (folder / "broken" / "b.parquet").write_bytes(b"no parquet at all")
-    before = files_below(kept.files)
+    before = read_files(kept.files)
     assert mean_ndcg(*kept.night(folder / "broken", NIGHTS[0], "shop")).code in (1, 2)
-    assert files_below(kept.files) == before
+    assert read_files(kept.files) == before
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_an_empty_input_is_refused_and_leaves_the_table(kept, folder, ending):
-    before = files_below(kept.files)
+    before = read_files(kept.files)
     types = {"query_id": pa.string(), "item_id": pa.string(), "score": pa.float64(), "relevance": pa.float64()}
     empty = write_table(folder / f"empty.{ending}", dict.fromkeys(types, ()), types)
     assert_refused(mean_ndcg(*kept.night(empty, NIGHTS[0], "shop")), "no rows", "--allow-empty")
-    assert files_below(kept.files) == before
+    assert read_files(kept.files) == before
 
 
 def test_an_empty_input_that_is_allowed_replaces_its_night_only(kept, folder):
     queries = folder / "queries"
-    done(*kept.night(folder / "kept.parquet", NIGHTS[1], "shop", "--per-query-output", queries))
-    assert stored_rows(queries)
+    run_mean_ndcg(*kept.night(folder / "kept.parquet", NIGHTS[1], "shop", "--per-query-output", queries))
+    assert read_stored_rows(queries)
     empty = write_rows(folder / "empty.csv", [])
     more = ("--per-query-output", queries, "--allow-empty", "--json", "-")
-    ended = done(*kept.night(empty, NIGHTS[1], "shop", *more))
+    ended = run_mean_ndcg(*kept.night(empty, NIGHTS[1], "shop", *more))
     assert {(row["n_queries"], row["value"]) for row in ended.json["metrics"]} == {(0, None)}
     assert set(kept.means(NIGHTS[1], "shop", "").values()) == {None}
     assert kept.means(NIGHTS[0], "shop", "") == means(night_rows(1))
-    assert stored_rows(queries) == []
+    assert read_stored_rows(queries) == []
 
 
 @pytest.mark.parametrize(("gate", "code"), [("ndcg@3>=0.999", 3), ("ndcg@3<0.999", 0)], ids=["missed", "met"])
@@ -251,7 +251,7 @@ def test_a_gate_is_judged_after_the_metrics_are_written(kept, folder, gate, code
     )
     assert (ended.code, ended.complaints) == (code, [])
     assert kept.means(NIGHTS[2], f"gate {code}", "") == means(night_rows(1))
-    wanted = value_of(ended.json, "ndcg", 3)
+    wanted = find_value(ended.json, "ndcg", 3)
     actual = [(row["gate"], row["value"], row["met"]) for row in ended.json["gates"]]
     assert actual[0] == (gate, wanted, code == 0)
     assert [line for line in ended.out.splitlines() if line.startswith(f"gate {gate}")]

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.disks import closed, elsewhere, small_disk, unwritable
-from support.engines import by
-from support.main_job import assert_refused, done, files_below, mean_ndcg, stored_rows, write_rows
+from support.disks import deny_access, deny_writes, mount_small_disk, to_viewfs
+from support.engines import parametrize_engine
+from support.main_job import assert_refused, mean_ndcg, read_files, read_stored_rows, run_mean_ndcg, write_rows
 from support.oracle import ranked
 
 from ndcg_spark.errors import OutputRefusedError
@@ -46,7 +46,7 @@ def sources(tmp_path):
 
 
 def visible(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in files_below(folder).items() if ".ndcg-spark" not in name}
+    return {name: content for name, content in read_files(folder).items() if ".ndcg-spark" not in name}
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -56,24 +56,24 @@ def leftovers(folder: Path) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- full disks
 
 
-@by("kib_left", local=[0, 12], spark=[12])
+@parametrize_engine("kib_left", local=[0, 12], spark=[12])
 def test_a_full_disk_is_a_line_and_the_next_run_heals(engine, tmp_path, sources, kib_left):
     (old, new), by_engine = sources, engine["engine"]
-    with small_disk(tmp_path / "disk", 2048) as disk:
-        done(*flags(old, disk.folder, by_engine))
+    with mount_small_disk(tmp_path / "disk", 2048) as disk:
+        run_mean_ndcg(*flags(old, disk.folder, by_engine))
         before = visible(disk.folder)
         disk.fill(kib_left << 10)
         assert_refused(mean_ndcg(*flags(new, disk.folder, by_engine)), FULL, str(disk.folder))
         disk.free()
         assert visible(disk.folder) == before
         assert leftovers(disk.folder) == []
-        done(*flags(new, disk.folder, by_engine))
-        assert len(stored_rows(disk.folder / "queries")) == 3000
+        run_mean_ndcg(*flags(new, disk.folder, by_engine))
+        assert len(read_stored_rows(disk.folder / "queries")) == 3000
 
 
 def test_a_claim_that_does_not_fit_on_the_disk_is_given_up(tmp_path):
     """In one process, as in a notebook: what is left open of it would refuse the next write."""
-    with small_disk(tmp_path / "disk", 256) as disk:
+    with mount_small_disk(tmp_path / "disk", 256) as disk:
         table = disk.folder / "table"
         write(table)
         refused = []
@@ -88,7 +88,7 @@ def test_a_claim_that_does_not_fit_on_the_disk_is_given_up(tmp_path):
         assert 2 <= len(refused) < 16  # for the claim, and the rows
         assert [text for text in refused if FULL not in text] == []
         write(table)
-        assert [row["value"] for row in stored_rows(table)] == [1]
+        assert [row["value"] for row in read_stored_rows(table)] == [1]
 
 
 # ------------------------------------------------------------------------------------------- outputs without a way in
@@ -96,13 +96,13 @@ def test_a_claim_that_does_not_fit_on_the_disk_is_given_up(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_a_line_before_anything_is_computed(tmp_path, sources):
     folder = tmp_path / "tables"
-    done(*flags(sources[0], folder))
-    before = files_below(folder)
-    with unwritable(folder):
+    run_mean_ndcg(*flags(sources[0], folder))
+    before = read_files(folder)
+    with deny_writes(folder):
         ended = mean_ndcg(*flags(sources[1], folder))
     assert_refused(ended, str(folder / "metrics"), "cannot write")
     assert "ranking" not in ended.err
-    assert files_below(folder) == before
+    assert read_files(folder) == before
 
 
 def test_a_folder_below_a_file_is_a_line(tmp_path, sources):
@@ -117,7 +117,7 @@ def test_a_folder_that_is_closed_to_the_user_is_a_line(below):
         (table / below).mkdir(parents=True)
         for folder in (table, table.parent, table.parent.parent):
             folder.chmod(0o777)
-        with closed(table / below if below else table.parent), pytest.raises(OutputRefusedError) as refused:
+        with deny_access(table / below if below else table.parent), pytest.raises(OutputRefusedError) as refused:
             check_output(None, str(table), None, ROWS.schema)
         assert str(refused.value).startswith(f"cannot write '{table}': Permission denied")
         assert not [path for path in table.iterdir() if path.name.startswith(".")]
@@ -144,7 +144,7 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path):
 
 def test_a_folder_where_only_spark_reaches_that_holds_something_else_is_refused(spark, tmp_path):
     for at, foreign in enumerate(FOREIGN):
-        table = elsewhere(holding(tmp_path / str(at), foreign))
+        table = to_viewfs(holding(tmp_path / str(at), foreign))
         with pytest.raises(OutputRefusedError, match=r"but nightly tables contain only .*files in run_date="):
             check_output(spark, table, None, spark.range(1).schema)
 
@@ -159,10 +159,10 @@ def test_a_path_is_no_name_of_a_table(spark):
 def test_a_folder_that_can_no_longer_be_written_when_rows_are_ready(tmp_path):
     table = tmp_path / "table"
     write(table)
-    before = files_below(table)
-    with unwritable(table), pytest.raises(OutputRefusedError) as refused:
+    before = read_files(table)
+    with deny_writes(table), pytest.raises(OutputRefusedError) as refused:
         write(table)
     assert str(table) in str(refused.value)
     assert "\n" not in str(refused.value)
-    assert files_below(table) == before
+    assert read_files(table) == before
     assert sorted(os.listdir(table)) == ["_SUCCESS", "run_date=2026-01-31"]

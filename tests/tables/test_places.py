@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import AnalysisException
-from support.disks import elsewhere
-from support.main_job import assert_refused, done, mean_ndcg, write_rows
+from support.disks import to_viewfs
+from support.main_job import assert_refused, mean_ndcg, run_mean_ndcg, write_rows
 from support.oracle import ranked
 from support.spark_rows import replace_slices
 
@@ -92,10 +92,10 @@ def test_the_schema_of_a_table_keeps_its_quotes(table: str, schema: str, name: s
 
 
 def test_the_place_of_a_new_table_in_a_schema_with_quotes(spark: SparkSession, tmp_path: Path) -> None:
-    spark.sql(f"CREATE SCHEMA `2027` LOCATION '{elsewhere(tmp_path)}/'")
+    spark.sql(f"CREATE SCHEMA `2027` LOCATION '{to_viewfs(tmp_path)}/'")
     try:
         for schema in ("`2027`", "spark_catalog.`2027`", "`spark_catalog`.`2027`"):
-            assert locate_table(spark, f"{schema}.Metrics") == f"{elsewhere(tmp_path)}/metrics"
+            assert locate_table(spark, f"{schema}.Metrics") == f"{to_viewfs(tmp_path)}/metrics"
     finally:
         spark.sql("DROP SCHEMA `2027`")
 
@@ -330,9 +330,11 @@ def test_table_names_that_the_catalog_does_not_take_are_refused(spark, good):
 
 def test_names_that_need_quotes_can_be_read_and_written(spark, good, tmp_path):
     spark.read.parquet(str(good)).createOrReplaceTempView("`odd ``view``.name`")
-    done("--input", "`odd ``view``.name`", "--input-format", "table", "--output", "`Quoted_metrics`")
+    run_mean_ndcg("--input", "`odd ``view``.name`", "--input-format", "table", "--output", "`Quoted_metrics`")
     assert spark.table("quoted_metrics").count() == 3
-    done("--input", good, "--output", "`spark_catalog`.`default`.`quoted_metrics`", "--output-format", "table")
+    run_mean_ndcg(
+        "--input", good, "--output", "`spark_catalog`.`default`.`quoted_metrics`", "--output-format", "table"
+    )
     assert spark.table("quoted_metrics").count() == 6  # another data set beside the first
     spark.sql("DROP TABLE quoted_metrics")
 

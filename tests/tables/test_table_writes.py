@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from support.disks import NAME, elsewhere
+from support.disks import NAME, to_viewfs
 from support.spark_rankings import session_settings
 
 from ndcg_spark.core.columns import refuse
@@ -53,11 +53,11 @@ def places(spark, tmp_path):
     """A place of each kind, none of which exists yet."""
     folder, table = list_places("spark", spark, tmp_path, hive=False)
     schema = tmp_path / "schema"
-    spark.sql(f"CREATE SCHEMA writes_elsewhere LOCATION '{elsewhere(schema)}'")
+    spark.sql(f"CREATE SCHEMA writes_elsewhere LOCATION '{to_viewfs(schema)}'")
     actual = [
         folder,
         table,
-        Remote(spark, REMOTE_FOLDER, "parquet", elsewhere(tmp_path / "remote"), tmp_path),
+        Remote(spark, REMOTE_FOLDER, "parquet", to_viewfs(tmp_path / "remote"), tmp_path),
         Remote(spark, REMOTE_TABLE, "table", "writes_elsewhere.remote", schema, reached=False),
     ]
     yield dict(zip(KINDS, actual, strict=True))

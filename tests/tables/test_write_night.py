@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from support.main_job import command, done, files_below, stored_rows, write_table
+from support.main_job import read_files, read_stored_rows, run_command, run_mean_ndcg, write_table
 
 from ndcg_spark import compare, evaluate, merge_summaries
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, OutputRefusedError
@@ -45,7 +45,9 @@ def result(rankings) -> Any:
 
 
 def contents(place: Path) -> list[dict[str, Any]]:
-    rows = [{name: value for name, value in row.items() if name not in OF_THE_MOMENT} for row in stored_rows(place)]
+    rows = [
+        {name: value for name, value in row.items() if name not in OF_THE_MOMENT} for row in read_stored_rows(place)
+    ]
     return sorted(rows, key=repr)
 
 
@@ -57,14 +59,14 @@ def test_tables_are_those_that_jobs_write(result, source, tmp_path):
     asked = ("--run-col", "ranker", "--segment-cols", "country", "--k", "1,3")
     asked += ("--run-date", NIGHT, "--dataset", "shop")
     outputs = ("--output", tmp_path / "of_job", "--per-query-output", tmp_path / "queries_of_job")
-    done("--input", source, *asked, *outputs)
+    run_mean_ndcg("--input", source, *asked, *outputs)
     for ours, group in (("metrics", "of_job"), ("queries", "queries_of_job")):
         assert contents(tmp_path / ours) == contents(tmp_path / group)
-        assert list(stored_rows(tmp_path / ours)[0]) == list(stored_rows(tmp_path / group)[0])
+        assert list(read_stored_rows(tmp_path / ours)[0]) == list(read_stored_rows(tmp_path / group)[0])
     # The job of the next night, and one that reads many, take them as theirs.
     again = ("--run-date", "2026-02-01", "--dataset", "shop", "--output", tmp_path / "metrics")
-    done("--input", source, *asked[:6], *again)
-    periods = command("roll-up", "--input", tmp_path / "metrics", "--periods", "rolling_7", "--json", "-")
+    run_mean_ndcg("--input", source, *asked[:6], *again)
+    periods = run_command("roll-up", "--input", tmp_path / "metrics", "--periods", "rolling_7", "--json", "-")
     assert (periods.code, {row["n_days"] for row in periods.json["periods"]}) == (0, {1, 2})
 
 
@@ -123,7 +125,7 @@ def test_all_tables_or_none(rankings, result, tmp_path):
     tables = {f"{tmp_path}/metrics": result.summary, f"{tmp_path}/queries": bad.per_query}
     with pytest.raises(InputRefusedError, match="nan_score"):
         write_night(tables, night=NIGHT, dataset="shop", runs=["a", "b"])
-    assert files_below(tmp_path) == {}
+    assert read_files(tmp_path) == {}
 
 
 def test_rows_are_not_written_over_what_they_are_read_from(spark, result, tmp_path):
@@ -144,10 +146,10 @@ def test_a_run_without_queries_loses_those_that_it_had(rankings, tmp_path):
     for result, queries in ((first, "k = 1"), (second, "k = 1 AND run = 'b'")):
         frames = (result.summary, result.per_query_table.where(queries))
         write_night(dict(zip(tables, frames, strict=True)), night=NIGHT, dataset="shop")
-    assert {row["run"] for row in stored_rows(tmp_path / "queries")} == {"b"}
-    assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a", "b"}
+    assert {row["run"] for row in read_stored_rows(tmp_path / "queries")} == {"b"}
+    assert {row["run"] for row in read_stored_rows(tmp_path / "metrics")} == {"a", "b"}
     write_night({tables[1]: first.per_query_table}, night=NIGHT, dataset="shop", runs=["a", "a", "b"])
-    assert len(stored_rows(tmp_path / "queries")) == first.per_query_table.count()
+    assert len(read_stored_rows(tmp_path / "queries")) == first.per_query_table.count()
 
 
 def test_rejected_rows_without_a_run_are_not_in_the_way(rankings, tmp_path):
@@ -156,14 +158,14 @@ def test_rejected_rows_without_a_run_are_not_in_the_way(rankings, tmp_path):
     result = evaluate(rankings.unionByName(bad), **ASKED, on_invalid="reject")
     place = f"{tmp_path}/metrics"
     write_night({place: result.summary.withColumnRenamed("run", "Run")}, night=NIGHT, dataset="shop")
-    assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a", "b"}
+    assert {row["run"] for row in read_stored_rows(tmp_path / "metrics")} == {"a", "b"}
 
 
 def test_a_night_over_no_query_replaces_nothing(rankings, tmp_path):
     nothing = evaluate(rankings.withColumn("relevance", F.lit(0.0)), **ASKED, convention="default;no_relevant=skip")
     with pytest.raises(InputRefusedError, match="no query counts in the means"):
         write_night({f"{tmp_path}/metrics": nothing.summary}, night=NIGHT, dataset="shop")
-    assert files_below(tmp_path) == {}
+    assert read_files(tmp_path) == {}
 
 
 def test_a_table_of_another_kind_beside_metrics(spark, result, tmp_path):
@@ -171,8 +173,8 @@ def test_a_table_of_another_kind_beside_metrics(spark, result, tmp_path):
     notes = spark.createDataFrame([("a", "new index"), ("b", "old index")], "run string, note string")
     tables = {f"{tmp_path}/metrics": result.summary, f"{tmp_path}/notes": notes}
     write_night(tables, night=NIGHT, dataset="shop", runs="a")
-    assert [(row["run"], row["note"]) for row in stored_rows(tmp_path / "notes")] == [("a", "new index")]
-    assert {row["run"] for row in stored_rows(tmp_path / "metrics")} == {"a"}
+    assert [(row["run"], row["note"]) for row in read_stored_rows(tmp_path / "notes")] == [("a", "new index")]
+    assert {row["run"] for row in read_stored_rows(tmp_path / "metrics")} == {"a"}
 
 
 def test_refusals(spark, result, tmp_path):
@@ -203,4 +205,4 @@ def test_refusals(spark, result, tmp_path):
         options: dict[str, Any] = {"tables": {place: summary}, "night": NIGHT, "dataset": "shop", **change}
         with pytest.raises(error, match=message):
             write_night(options.pop("tables"), **options)
-        assert files_below(tmp_path) == {}
+        assert read_files(tmp_path) == {}

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from support import oracle
 from support.random_rankings import random_rows
-from support.spark_rankings import in_rank_order
+from support.spark_rankings import sort_by_rank
 
 RUNS = ("bm25", "a/b =1")
 NIGHT = date(2026, 1, 31)
@@ -122,7 +122,7 @@ class Question:
             (run, row.query, row.item): rank
             for run, run_rows in self.runs.items()
             for query in oracle.rows_by_query(run_rows).values()
-            for rank, row in enumerate(in_rank_order(query, self.choices), start=1)
+            for rank, row in enumerate(sort_by_rank(query, self.choices), start=1)
         }
         keys = zip(*(self.long[name].to_pylist() for name in ("ranker", "query_id", "item_id")), strict=True)
         return self.long.append_column("rank", pa.array([ranks.get(key) for key in keys], pa.int32()))
@@ -140,7 +140,7 @@ class Question:
             for query, rows in oracle.rows_by_query(values).items():
                 columns["ranker"].append(run)
                 columns["query_id"].append(query)
-                columns["ranked"].append([row.relevance for row in in_rank_order(rows, self.choices)])
+                columns["ranked"].append([row.relevance for row in sort_by_rank(rows, self.choices)])
                 columns["judged"].append([row.relevance for row in rows if row.relevance is not None])
         lists = pa.list_(pa.float64())
         table = pa.table(
@@ -156,7 +156,7 @@ class Question:
             for query, rows in oracle.rows_by_query(values).items():
                 scored = [{"item_id": row.item, "score": row.score} for row in rows if row.score is not None]
                 judged = [{"id": row.item, "relevance": row.relevance} for row in rows if row.relevance is not None]
-                in_order = [row.item for row in in_rank_order(rows, self.choices)] if self.has_order else []
+                in_order = [row.item for row in sort_by_rank(rows, self.choices)] if self.has_order else []
                 cells = (run, query, scored, in_order, judged)
                 for name, cell in zip(columns, cells, strict=True):
                     columns[name].append(cell)

@@ -29,7 +29,7 @@ import pyarrow.csv
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from support import oracle
-from support.main_job import command
+from support.main_job import run_command
 from support.oracle import Choices
 
 import ndcg_spark
@@ -120,7 +120,7 @@ class RouteContext:
 
 def run_job(*arguments: object) -> Mapping[str, Any]:
     """Run a job in this process; returns its JSON."""
-    ended = command(*arguments)
+    ended = run_command(*arguments)
     if ended.code == 2:
         raise RefusedError(ended.err)
     if ended.code != 0:

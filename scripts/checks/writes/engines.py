@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from support.main_job import Ended, command
+from support.main_job import Ended, run_command
 
 TURNS, ALONE = "turns", "alone"
 ENGINES = ("local", "spark")
@@ -102,7 +102,7 @@ class Turns:
     def _run(self, name: str, what: str, arguments: Sequence[object], places: dict[str, str], engine: str) -> str:
         placed = [word for flag, place in places.items() for word in (flag, self.folder / name / place)]
         engines = ["--engine", engine] if what == "mean-ndcg" else []
-        ended = command(what, *arguments, *placed, *engines, "--json", self.folder / "out.json")
+        ended = run_command(what, *arguments, *placed, *engines, "--json", self.folder / "out.json")
         self.counts.update(writers=1)
         self.counts.update(done=ended.code == 0, refused=ended.code == 2)
         return self._normalize_output(ended, name)

@@ -59,7 +59,7 @@ from typing import Protocol
 import pytest
 from pyspark.sql import SparkSession
 from support.cluster import Cluster
-from support.disks import Disk, small_disk
+from support.disks import Disk, mount_small_disk
 from support.spark_rankings import SHORT_LIVED_SETTINGS
 
 from ndcg_spark.tables.claims import LOCK_FOLDER
@@ -305,7 +305,7 @@ def disk_leg(spark: SparkSession, name: str, count: int, seed: str, scratch: Pat
     """Tables on a disk that fills up; nothing where no disk can be mounted."""
     schema = "" if FORMATS[name].folder else f"faults_disk_{name}"
     try:
-        with small_disk(scratch / f"disk-{name}", 8192) as disk:
+        with mount_small_disk(scratch / f"disk-{name}", 8192) as disk:
             if schema:
                 spark.sql(f"CREATE SCHEMA {schema} LOCATION 'file:{disk.folder}/schema'")
             qualified = schema and f"{schema}."

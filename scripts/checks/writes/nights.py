@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.main_job import stored_rows
+from support.main_job import read_stored_rows
 from support.night_files import FILE, OTHER
 from support.spark_rankings import SHORT_LIVED_SETTINGS
 
@@ -167,9 +167,9 @@ class KilledNights:
 
     def _judge_runs(self, before: Path, killed: Path, about: str) -> None:
         """Look into the run log: only a step that was killed has run twice."""
-        known = {row["run_id"] for row in stored_rows(before / "log")}
+        known = {row["run_id"] for row in read_stored_rows(before / "log")}
         runs: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-        for row in sorted(stored_rows(killed / "log"), key=lambda row: row["started_at"]):
+        for row in sorted(read_stored_rows(killed / "log"), key=lambda row: row["started_at"]):
             if row["run_id"] not in known and row["command"] != "nightly":
                 runs[row["command"], row["dataset"]].append(row["status"])
         twice = {step: statuses for step, statuses in runs.items() if len(statuses) > 1}

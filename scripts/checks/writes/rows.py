@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from support.cluster import children_of
+from support.cluster import list_children
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables import Slices, stage_slices, swap_in
@@ -165,7 +165,7 @@ def end(pid: int, how: str) -> None:
     """Kill Python, its Java, or both at once, as when the machine is gone; Python last, as it may be this one."""
     pids = []
     if how != "python":
-        pids += [child for child, line in children_of([pid]).items() if "java" in line.split(" ")[0]]
+        pids += [child for child, line in list_children([pid]).items() if "java" in line.split(" ")[0]]
     if how != "java":
         pids.append(pid)
     for child in pids:
