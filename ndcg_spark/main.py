@@ -1,4 +1,4 @@
-"""The console command: its commands by name, exit codes, and errors in one line."""
+"""The console command: exit codes, and errors in one line. `jobs/registry.py` lists the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from ndcg_spark._version import __version__
 from ndcg_spark.jobs.command import Command, CommandGroup
-from ndcg_spark.jobs.endings import DONE, REFUSED, report_error, report_line
+from ndcg_spark.jobs.endings import EXIT_DONE, EXIT_REFUSED, report_error, report_line
 from ndcg_spark.jobs.interrupts import raise_on_sigterm
 from ndcg_spark.jobs.logs import CommandLog, find_log_format
 from ndcg_spark.jobs.printing import tolerate_lost_streams
@@ -30,7 +30,7 @@ class _Commands(Mapping[str, click.Command]):
         return len(COMMANDS)
 
 
-commands: Any = _Commands()  # click's annotation wants to add commands, which it does not do
+commands: Any = _Commands()  # click annotates a mutable mapping, but only reads it
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, commands=commands)
@@ -50,13 +50,13 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "ndcg-spark") -> int:
         logs.set_format(find_log_format(arguments))
         for argument in arguments:
             if not argument.isascii() and argument != argument.encode(errors="replace").decode():
-                return report_line(logs, prog, f"argument {argument!r} is not valid UTF-8.", REFUSED)
+                return report_line(logs, prog, f"argument {argument!r} is not valid UTF-8.", EXIT_REFUSED)
         try:
             with raise_on_sigterm():
                 result = cli.main(arguments, prog_name=prog, standalone_mode=False, obj=logs)
         except (Exception, KeyboardInterrupt) as error:
             return report_error(error, logs, prog)
-    return result if isinstance(result, int) else DONE
+    return result if isinstance(result, int) else EXIT_DONE
 
 
 def run() -> None:

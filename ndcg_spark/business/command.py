@@ -31,6 +31,6 @@ BUSINESS_LINK = Command(
                "table."),
     ),
     nights={"as_of": 0},
-    find_slice=lambda settings: (settings.link.as_of, settings.rows.dataset or ""),
+    find_night_and_dataset=lambda settings: (settings.link.as_of, settings.rows.dataset or ""),
     work="business.work:BusinessLink",
 )  # fmt: skip

@@ -32,7 +32,7 @@ PROPENSITIES = Command(
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
     settings=PropensitySettings,
-    without=frozenset({"propensity"}),
+    fields_without_option=frozenset({"propensity"}),
     reads=(_LOG,),
     writes=(
         Output(name="output", holds="propensities", about="Table of propensities to write: a folder or a catalog "
@@ -59,7 +59,7 @@ JUDGMENTS = Command(
     Exit codes: 0 done, 2 refused input or options (nothing was written), 130 interrupted.
     """,
     settings=WeightSettings,
-    without=frozenset({"run", "segment_sets", "confidence", "propensity_of"}),
+    fields_without_option=frozenset({"run", "segment_sets", "confidence", "propensity_of"}),
     reads=(_LOG, _TABLE),
     writes=(
         Output(name="output", holds="judgments", about="Judgments table to write: a folder or a catalog table."),

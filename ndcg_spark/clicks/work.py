@@ -88,7 +88,7 @@ class _ClickWork(Work[S]):
         facts = {
             "makes": self.MAKES,
             "rows": {"impressions": n_impressions, **summarize_rejected(input_counts)},
-            **self.stamp(input=self.name),
+            **self.build_provenance(input=self.name),
             **described,
         }
         runs = sorted({estimate["run"] for estimate in described.get("estimates", [])}) or [""]

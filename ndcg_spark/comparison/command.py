@@ -204,7 +204,7 @@ COMPARE_RUNS = Command(
     """,
     settings=ComparisonJobSettings,
     options=_build_options,
-    read=_build_settings,
+    parse_settings=_build_settings,
     reads=(
         rankings_table("Rankings to evaluate and compare: a path, a catalog table, or a SQL query.", required=False),
         JUDGMENTS,
@@ -223,10 +223,10 @@ COMPARE_RUNS = Command(
     gates=Gates(
         example="ndcg@10.ci_low>-0.002",
         about="a column of the rows over all queries",
-        read=lambda text, settings: ComparisonGate.parse(text),
+        parse=lambda text, settings: ComparisonGate.parse(text),
     ),
     check=_check_request,
-    ignores=lambda values: ("judgments", "rejects") if values["input"] is None else (),
+    list_ignored=lambda values: ("judgments", "rejects") if values["input"] is None else (),
     work="comparison.work:CompareRuns",
     local="comparison.local_work:LocalCompareRuns",
 )  # fmt: skip

@@ -257,7 +257,7 @@ class CompareRunsBase(Work[ComparisonJobSettings], ABC):
             "alpha": settings.alpha,
             "margin": settings.margin,
             "weight": settings.weight,
-            **self.stamp(
+            **self.build_provenance(
                 convention=str(self.settings.convention),
                 config_hash=f"{self.fitted.digest}-{settings.digest}" if self.ranked else settings.digest,
                 input=input_name,

@@ -88,5 +88,5 @@ class LocalCompareRuns(LocalRankingWork[ComparisonJobSettings], CompareRunsBase)
     def count_rows(self, all_valid: int | None = None) -> dict[str, RowCount]:
         return super().count_rows(all_valid) if self.ranked else {}
 
-    def add_advice(self, message: str) -> str:
-        return super().add_advice(message) if self.ranked else message
+    def add_hint(self, message: str) -> str:
+        return super().add_hint(message) if self.ranked else message

@@ -71,5 +71,5 @@ class CompareRuns(RankingWork[ComparisonJobSettings], CompareRunsBase):
     def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         return super().check_rows(originals=originals) if self.ranked else {}
 
-    def add_advice(self, message: str) -> str:
-        return super().add_advice(message) if self.ranked else message
+    def add_hint(self, message: str) -> str:
+        return super().add_hint(message) if self.ranked else message

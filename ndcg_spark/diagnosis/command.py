@@ -37,7 +37,7 @@ NIGHTS = Command(
         ),
     ),
     nights={"before": -1, "after": 0},
-    find_slice=lambda settings: (settings.after, settings.dataset or ""),
+    find_night_and_dataset=lambda settings: (settings.after, settings.dataset or ""),
     work="diagnosis.work:DiagnoseNights",
 )
 
@@ -72,7 +72,7 @@ RUNS = Command(
     """,
     settings=RunsJobSettings,
     options=_build_options,
-    read=lambda values: RunsJobSettings(
+    parse_settings=lambda values: RunsJobSettings(
         evaluation=read_evaluation_settings(values), chosen=build_settings(ChangeJobSettings, values)
     ),
     reads=(rankings("Rankings to diagnose: a path, a catalog table, or a SQL query."), JUDGMENTS),

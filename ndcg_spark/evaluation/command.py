@@ -141,7 +141,7 @@ EXPLAIN_DIFFERENCE = Command(
         {"Metric": [click.Option(["--to"], required=True, metavar="CONVENTION", help="The other convention: a name "
                                  "that `ndcg-spark conventions` lists, and changes, as 'trec_eval;gain=linear'.")]},
     ),
-    read=lambda values: DifferenceJobSettings(
+    parse_settings=lambda values: DifferenceJobSettings(
         evaluation=read_evaluation_settings(values),
         to=Convention.parse(values.get("to", values.get("explain_difference"))),
     ),
@@ -171,8 +171,10 @@ MEAN_NDCG = Command(
                                   "gives another mean, rule by rule, at one k; nothing is written. As "
                                   "`ndcg-spark explain-difference --to CONVENTION`.")]},
     ),
-    read=read_evaluation_settings,
-    instead=lambda values: EXPLAIN_DIFFERENCE if values["explain_difference"] and not values["explain"] else None,
+    parse_settings=read_evaluation_settings,
+    choose_command=lambda values: (
+        EXPLAIN_DIFFERENCE if values["explain_difference"] and not values["explain"] else None
+    ),
     reads=(
         rankings("Rankings: a path, a catalog table, or a SQL query."),
         JUDGMENTS,
@@ -187,7 +189,7 @@ MEAN_NDCG = Command(
     allows_empty=True,
     explains=True,
     check=lambda request: refuse_unread_flags(request.settings),
-    gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=Gate.parse),
+    gates=Gates(example="ndcg@10>=0.40", about="an overall mean", parse=Gate.parse),
     long_rows=lambda settings: settings.has_long_lists,
     work="evaluation.work:MeanNdcg",
     local="evaluation.local_work:LocalMeanNdcg",

@@ -89,7 +89,7 @@ class LocalRankingWork(Work[S]):
         rows = find_rejects(self.ranking, self.ranking.tables if input_counts is None else input_counts.with_rejects)
         return rows.append_column("run", pa.repeat("", rows.num_rows)).cast(REJECT_SCHEMA)
 
-    def add_advice(self, message: str) -> str:
+    def add_hint(self, message: str) -> str:
         return add_option_advice(message, self.plan.others, lambda query: find_differing_columns(self.ranking, query))
 
 

@@ -219,7 +219,7 @@ class Means(Work[EvaluationSettings]):
                 **{column: total(f"n_{column}") for column in ("no_relevant", "missing", "unjudged")},
                 "lost": total(N_LOST),
             },
-            **self.stamp(
+            **self.build_provenance(
                 convention=str(settings.convention),
                 config_hash=settings.digest,
                 rules=settings.rules_of_means,

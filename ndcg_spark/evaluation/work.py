@@ -123,7 +123,7 @@ class RankingWork(Work[S]):
         """Return the reasons why rows are bad, by the name of their table; lazy."""
         return self.inputs.ranking.report_bad_rows(originals=originals)
 
-    def add_advice(self, message: str) -> str:
+    def add_hint(self, message: str) -> str:
         inputs = self.inputs
         return add_option_advice(
             message, inputs.ranking.plan.others, lambda query: _try_find_differing(inputs, query)

@@ -35,7 +35,7 @@ ROLL_UP = Command(
     writes=(
         Output(name="output", holds="periods", about="Table of periods to write: a folder or a catalog table."),
     ),
-    find_slice=lambda settings: (settings.roll_up.end, settings.rows.dataset or ""),
+    find_night_and_dataset=lambda settings: (settings.roll_up.end, settings.rows.dataset or ""),
     nights={"start": 0, "end": 0},
     long_rows=lambda settings: True,  # stored replicates are long
     work="history.work:RollUp",
@@ -76,6 +76,6 @@ FLAG_CHANGES = Command(
     ),
     check=_check_query,
     nights={"end": 0},
-    find_slice=lambda settings: (settings.flags.end, settings.rows.dataset or ""),
+    find_night_and_dataset=lambda settings: (settings.flags.end, settings.rows.dataset or ""),
     work="history.work:FlagChanges",
 )  # fmt: skip

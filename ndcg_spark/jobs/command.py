@@ -93,7 +93,9 @@ class Input:
     def source(self, params: Mapping[str, Any]) -> Source:
         name = self.name
         return Source(
-            reference=params[name], kind=params[f"{name}_format"], options=parse_pairs(params[f"{name}_option"])
+            reference=params[name],
+            kind=params[f"{name}_format"],
+            options=parse_pairs(params[f"{name}_option"], f"{format_flag(name)}-option"),
         )
 
 
@@ -128,23 +130,23 @@ class Output:
 
 
 REJECTS = Output(
-    name="rejects", holds="rejects", about="Table of the rejected rows and their reasons to write.", group="Checks"
+    name="rejects", holds="rejects", about="Output table: rejected rows and their reasons.", group="Checks"
 )
 RUN_LOG = Output(
     name="run_log",
     holds="run log",
-    about="Table with one row per run of a job to write: how it ended, when, and on what.",
+    about="Output table with one row per run: status, times, inputs.",
     group="Operations",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates(Generic[S]):
-    """Gates of a command: conditions on results that set the exit code. `read` parses the text of a gate."""
+    """Gates of a command: conditions on results that set the exit code. `parse` reads the text of a gate."""
 
     example: str
     about: str
-    read: Callable[[str, S], Any]
+    parse: Callable[[str, S], Any]
 
     @property
     def option(self) -> click.Option:
@@ -156,16 +158,15 @@ class Gates(Generic[S]):
 class Command(Generic[S]):
     """A job, as the command line and the runner know it.
 
-    - `without`: fields of the settings that have no option.
-    - `sliced`: results are stored under `--run-date` and `--dataset`; otherwise `find_slice` returns the night and
-      the data set of a run.
+    - `fields_without_option`: fields of the settings that are not options of this command.
+    - `sliced`: results are stored under `--run-date` and `--dataset`; other commands have `find_night_and_dataset`.
     - `check` refuses settings that contradict other options.
-    - `nights`: options that hold the night, with the number of days from the option's date to the night.
+    - `nights`: options that are set from the night, with the days to add to it.
     - `long_rows`: rows are so long that Spark must check the size of each batch for workers.
     - `reads_results`: it reads only tables that other commands wrote, which are small beside rankings.
-    - `options` and `read` replace the options and settings that are derived from the fields.
-    - `instead` returns the command that these options are an abbreviation for.
-    - `ignores` returns tables that are not used; a `--config` file may name them for another command.
+    - `options` and `parse_settings` replace the options and settings that are derived from the fields.
+    - `choose_command` returns another command that runs in place of this one with some options.
+    - `list_ignored` returns tables that are not used; a `--config` file may name them for another command.
     - `writes` become visible in this order; the output that other jobs wait for is the last.
     - `work` is a class as "module:name", imported when the command runs; `local` is the class that works without
       Spark, or empty.
@@ -175,7 +176,7 @@ class Command(Generic[S]):
     short: str = ""
     about: str
     settings: type[S]
-    without: frozenset[str] = frozenset()
+    fields_without_option: frozenset[str] = frozenset()
     reads: tuple[Input, ...]
     writes: tuple[Output, ...] = ()
     json: bool = True
@@ -185,14 +186,14 @@ class Command(Generic[S]):
     explains: bool = False
     gates: Gates[S] | None = None
     check: Callable[[Request[S]], None] = lambda request: None
-    find_slice: Callable[[S], tuple[date | None, str]] = lambda settings: (None, "")
+    find_night_and_dataset: Callable[[S], tuple[date | None, str]] = lambda settings: (None, "")
     nights: Mapping[str, int] = field(default_factory=lambda: {"run_date": 0})
     long_rows: Callable[[S], bool] = lambda settings: False
     reads_results: bool = False
     options: Callable[[], dict[str, list[click.Option]]] | None = None
-    read: Callable[[Mapping[str, Any]], S] | None = None
-    instead: Callable[[Mapping[str, Any]], Command[Any] | None] = lambda params: None
-    ignores: Callable[[Mapping[str, Any]], Collection[str]] = lambda params: ()
+    parse_settings: Callable[[Mapping[str, Any]], S] | None = None
+    choose_command: Callable[[Mapping[str, Any]], Command[Any] | None] = lambda params: None
+    list_ignored: Callable[[Mapping[str, Any]], Collection[str]] = lambda params: ()
     work: str
     local: str = ""
 
@@ -207,11 +208,15 @@ class Command(Generic[S]):
         return self.outputs[::-1]
 
     def build_settings(self, params: Mapping[str, Any]) -> S:
-        return build_settings(self.settings, params) if self.read is None else self.read(params)
+        return build_settings(self.settings, params) if self.parse_settings is None else self.parse_settings(params)
 
     def groups(self) -> dict[str, list[click.Option]]:
         """Group the options under the titles of the help."""
-        own_options = build_options(self.settings, without=self.without) if self.options is None else self.options()
+        own_options = (
+            build_options(self.settings, without=self.fields_without_option)
+            if self.options is None
+            else self.options()
+        )
         shared = {
             "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
             "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
@@ -236,7 +241,7 @@ class Command(Generic[S]):
         )
 
     def _run(self, **params: Any) -> int:
-        request, command = build_request(self, params), self.instead(params) or self
+        request, command = build_request(self, params), self.choose_command(params) or self
         if command is not self:
             request = build_request(command, params)
         with name_missing_packages():
@@ -271,8 +276,8 @@ class CommandGroup:
 class Request(Generic[S]):
     """Checked options of a run of a command: everything that is known before Spark is imported.
 
-    `sources` and `targets` are keyed by `Input.name` and `Output.name`; `files` are the outputs that are not tables.
-    Results are stored under `run_date`. `in_force` holds the options that have a value, unparsed.
+    `sources` and `targets` are keyed by `Input.name` and `Output.name`; `files` are paths of the other outputs.
+    `sliced` commands store results under `run_date` and `dataset`. `in_force` has the options with a value, unparsed.
     """
 
     command: Command[S]
@@ -291,9 +296,13 @@ class Request(Generic[S]):
     in_force: Mapping[str, Any] = field(compare=False, repr=False)
 
     @property
-    def logged_slice(self) -> tuple[date | None, str]:
-        """Night and data set of the run in the run log, as far as options name them."""
-        return (self.run_date, self.dataset) if self.command.sliced else self.command.find_slice(self.settings)
+    def logged_night_and_dataset(self) -> tuple[date | None, str]:
+        """Night and data set of the run in the run log; None and "" if no option names them."""
+        return (
+            (self.run_date, self.dataset)
+            if self.command.sliced
+            else self.command.find_night_and_dataset(self.settings)
+        )
 
     @property
     def paths(self) -> dict[str, str]:
@@ -313,7 +322,7 @@ def build_request(command: Command[S], params: Mapping[str, Any]) -> Request[S]:
     settings, shared, ignored = (
         command.build_settings(params),
         build_settings(SharedSettings, params),
-        command.ignores(params),
+        command.list_ignored(params),
     )
     inputs = [
         table for table in command.reads if (params[table.name] or table.required) and table.name not in ignored
@@ -334,11 +343,11 @@ def build_request(command: Command[S], params: Mapping[str, Any]) -> Request[S]:
         files={
             table.name: params[table.name] for table in requested if table.file and params[table.name] is not None
         },
-        gates=() if command.gates is None else tuple(command.gates.read(text, settings) for text in params["gate"]),
+        gates=() if command.gates is None else tuple(command.gates.parse(text, settings) for text in params["gate"]),
         run_date=parse_run_date(params.get("run_date")),
         dataset=dataset,
         on_invalid=params.get("on_invalid") or "fail",
-        spark_settings=parse_pairs(shared.conf),
+        spark_settings=parse_pairs(shared.conf, "--conf"),
         run_log=RUN_LOG.target(params),
         log_format=params["log_format"],
         in_force={name: value for name, value in params.items() if value not in (None, ())},

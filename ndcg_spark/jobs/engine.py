@@ -39,12 +39,12 @@ class Engine:
         return f"{self.name}: {self.reason}"
 
 
-def choose_engine(request: Request[Any], *, in_night: bool = False, reads: bool = True) -> Engine:
+def choose_engine(request: Request[Any], *, in_night: bool = False, open_inputs: bool = True) -> Engine:
     """Choose the engine of a job, and open the tables that the local engine reads. Reads schemas and file footers.
 
     With `--engine auto`, signs of a Spark session in the environment choose Spark, except `in_night`, where the
-    session belongs to other steps. Nothing is opened unless `reads`: the inputs may be outputs of a step that has not
-    run yet. Refuses `--engine local` if only Spark can do the job.
+    session belongs to other steps. Nothing is opened unless `open_inputs`: a step that has not run yet may
+    write the inputs. Refuses `--engine local` if only Spark can do the job.
     """
     name = request.command.name
     if not request.command.local and request.shared.engine != LOCAL:
@@ -55,7 +55,7 @@ def choose_engine(request: Request[Any], *, in_night: bool = False, reads: bool 
     hint = find_spark_hint() if requested != LOCAL and not in_night else None
     obstacle = hint or (_find_obstacle(request) if request.command.local else f"{name} runs on Spark")
     if obstacle is None:
-        opened = _open_tables(request) if reads else None
+        opened = _open_tables(request) if open_inputs else None
         if not isinstance(opened, str):
             reason = origin if requested == LOCAL else "inputs and outputs are files, and no session is given"
             return Engine(name=LOCAL, reason=reason, opened=opened)

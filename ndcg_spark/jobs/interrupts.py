@@ -37,9 +37,8 @@ class InterruptHandlers:
     def __init__(self) -> None:
         self.seen: KeyboardInterrupt | None = None
         self._starting = True
-        self._is_main = (
-            threading.current_thread() is threading.main_thread()
-        )  # Python allows signal handlers in the main thread only
+        # Python allows signal handlers in the main thread only.
+        self._is_main = threading.current_thread() is threading.main_thread()
         self._before = {signal_number: signal.getsignal(signal_number) for signal_number in SIGNALS}
         self._levels = {name: logging.getLogger(name).level for name in _NOISY_LOGGERS}
         self._again: threading.Timer | None = None
@@ -92,9 +91,8 @@ class InterruptHandlers:
     def _silence_loggers(self) -> None:
         for name in _NOISY_LOGGERS:
             logging.getLogger(name).setLevel(_NEVER)
-        logging.getLogger().addFilter(
-            _is_not_from_py4j
-        )  # filters of other loggers do not see their children's records
+        # Filters of other loggers do not see their children's records.
+        logging.getLogger().addFilter(_is_not_from_py4j)
 
     def _restore_loggers(self) -> None:
         logging.getLogger().removeFilter(_is_not_from_py4j)

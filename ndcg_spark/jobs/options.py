@@ -219,12 +219,12 @@ def parse_names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text else ()
 
 
-def parse_pairs(texts: Sequence[str]) -> dict[str, str]:
+def parse_pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InvalidParameterError(f"{text!r} is not of the form NAME=VALUE.")
+            raise InvalidParameterError(f"{flag} {text!r} is not of the form NAME=VALUE.")
         pairs[name] = value
     return pairs
 

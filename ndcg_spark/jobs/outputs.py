@@ -44,12 +44,12 @@ class InputCounts:
     with_rejects: frozenset[str]
 
 
-def count_inputs(inputs: Work[Any], limit: float | None, all_valid: int | None = None) -> InputCounts:
+def count_inputs(work: Work[Any], limit: float | None, all_valid: int | None = None) -> InputCounts:
     """Count the bad rows of each table by reason; refuse if their share exceeds `limit`. Reads each table.
 
     `all_valid` is the number of rows of the first table if all are known to be valid; the table is not read then.
     """
-    counts = inputs.count_rows(all_valid)
+    counts = work.count_rows(all_valid)
     for name, count in counts.items():
         bad = sum(count.rejected.values())
         if limit is not None and bad > limit * count.read:
@@ -125,7 +125,7 @@ def _collect_times(facts: Mapping[str, Any], now: datetime | None) -> dict[str, 
     return {**source, "computed_at": (now or datetime.now(timezone.utc)).replace(microsecond=0)}
 
 
-def build_refusal(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
+def build_refusal(error: Exception, work: Work[Any]) -> NdcgSparkError | None:
     """Build the refusal that an error means; None if it is a crash. Reads each table if the cause is bad rows."""
     own_error = error if isinstance(error, NdcgSparkError) else None
     if own_error is not None and type(own_error) is not InputRefusedError:
@@ -133,17 +133,17 @@ def build_refusal(error: Exception, inputs: Work[Any]) -> NdcgSparkError | None:
     message = extract_refusal(error) if own_error is None else get_message(own_error)
     if message is None:
         return None
-    counts = inputs.count_rows() if message.startswith("bad row:") else {}
+    counts = work.count_rows() if message.startswith("bad row:") else {}
     if not counts:
-        advised = inputs.add_advice(message)
-        if own_error is not None and advised == message:
+        with_hint = work.add_hint(message)
+        if own_error is not None and with_hint == message:
             return own_error
-        return InputRefusedError(f"{advised.rstrip('.')}. Nothing was written.")
+        return InputRefusedError(f"{with_hint.rstrip('.')}. Nothing was written.")
     descriptions = [describe_bad_rows(rows, name) for name, rows in counts.items() if rows.rejected]
-    advice = 'Nothing was written; --on-invalid reject (in a file: on-invalid = "reject") leaves such rows out.'
+    hint = 'Nothing was written; --on-invalid reject (in a file: on-invalid = "reject") leaves such rows out.'
     if any("null_score" in rows.rejected for rows in counts.values()):
-        advice += ' If a null score means that the item was not retrieved: null-score = "unretrieved".'
-    return InputRefusedError(f"{'; '.join(descriptions) or message}. {advice}")
+        hint += ' If a null score means that the item was not retrieved: null-score = "unretrieved".'
+    return InputRefusedError(f"{'; '.join(descriptions) or message}. {hint}")
 
 
 def write_all(

@@ -109,8 +109,10 @@ def check_places(read: Mapping[str, Source], written: Mapping[str, Target]) -> N
 
 def check_file(flag: str, path: str) -> None:
     parent = os.path.dirname(os.path.realpath(path))  # the target of a link is written, not the link
-    if not os.path.isdir(parent) or os.path.isdir(path):
-        raise InvalidParameterError(f"{flag} {path!r}: its folder does not exist, or it is a folder.")
+    if os.path.isdir(path):
+        raise InvalidParameterError(f"{flag} {path!r} is a folder; name a file.")
+    if not os.path.isdir(parent):
+        raise InvalidParameterError(f"{flag} {path!r}: its folder does not exist.")
     if os.path.exists(path) and not os.path.isfile(path):
         raise InvalidParameterError(f"{flag} {path!r} is a device or a pipe; name a file.")
     try:

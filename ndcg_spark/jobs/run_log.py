@@ -58,15 +58,15 @@ def describe_inputs(spark: SparkSession | None, sources: Mapping[str, Source]) -
 
 
 def _describe_input(spark: SparkSession | None, name: str, source: Source) -> dict[str, Any]:
-    facts: dict[str, Any] = {
+    description: dict[str, Any] = {
         "option": name.replace("_", "-"),
         "reference": redact(source.reference),
         "format": source.format,
     }
     try:
-        return facts | _read_state(spark, source.reference, source.format)
+        return description | _read_state(spark, source.reference, source.format)
     except spark_errors(OSError) as error:  # the job itself reports an unreadable input
-        return facts | {"unknown": to_one_line(redact(first_line(error)))}
+        return description | {"unknown": to_one_line(redact(first_line(error)))}
 
 
 def _read_state(spark: SparkSession | None, reference: str, kind: str) -> dict[str, Any]:
@@ -126,15 +126,15 @@ def _describe_table(spark: SparkSession, table: str) -> dict[str, Any]:
     from ndcg_spark.tables.catalog import describe
     from ndcg_spark.tables.commits import IcebergLog
 
-    facts = describe(spark, table)
-    provider = facts.get("provider", "").lower()
+    properties = describe(spark, table)
+    provider = properties.get("provider", "").lower()
     if provider == "delta":
         latest = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").first()
         return {"version": latest[0]} if latest else {}
     if provider == "iceberg":
         current = IcebergLog(spark, table, ()).read_version()
         return {} if current is None else {"version": current}
-    location = facts.get("location")
+    location = properties.get("location")
     return describe_files(location) if location else {}
 
 
@@ -229,9 +229,9 @@ def collect_versions(spark: SparkSession | None) -> dict[str, str | None]:
     }
 
 
-def extract_counts(outcome: Mapping[str, Any]) -> dict[str, int]:
+def extract_counts(facts: Mapping[str, Any]) -> dict[str, int]:
     """Extract the counts of the run log from the JSON of a job; counts that it lacks are missing."""
-    rows, queries = outcome.get("rows") or {}, outcome.get("queries") or {}
+    rows, queries = facts.get("rows") or {}, facts.get("queries") or {}
     counts = {f"rows_{name}": rows.get(name) for name in ("read", "evaluated", "rejected", "left_out")}
     counts |= {"n_queries": queries.get("in_mean"), "n_lost_queries": queries.get("lost")}
     return {name: int(value) for name, value in counts.items() if value is not None}

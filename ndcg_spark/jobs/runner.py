@@ -29,6 +29,14 @@ from ndcg_spark.errors import (
     get_message,
 )
 from ndcg_spark.jobs.command import Request
+from ndcg_spark.jobs.endings import (
+    EXIT_CRASHED,
+    EXIT_DONE,
+    EXIT_GATE_NOT_MET,
+    EXIT_INTERRUPTED,
+    EXIT_REFUSED,
+    EXIT_TERMINATED,
+)
 from ndcg_spark.jobs.engine import Engine
 from ndcg_spark.jobs.interrupts import TerminatedError, handle_interrupts
 from ndcg_spark.jobs.logs import Progress
@@ -77,7 +85,9 @@ if TYPE_CHECKING:
     from ndcg_spark.core.row_counts import RowCount
     from ndcg_spark.sources.formats import Table
 
-_STATUS_BY_CODE = {0: SUCCEEDED, 1: FAILED, 2: REFUSED, 3: GATE_NOT_MET}
+_STATUS_BY_CODE = {
+    EXIT_DONE: SUCCEEDED, EXIT_CRASHED: FAILED, EXIT_REFUSED: REFUSED, EXIT_GATE_NOT_MET: GATE_NOT_MET,
+}  # fmt: skip
 _SECONDS_AFTER_SIGNAL = 10
 _MAX_MESSAGE_CHARACTERS = 1000
 
@@ -93,7 +103,7 @@ class JobRun:
         self._code, self._began = 0, time.monotonic()
         self._status: str | None = None
         self._started_at = datetime.now(timezone.utc)
-        night, self._dataset = request.logged_slice
+        night, self._dataset = request.logged_night_and_dataset
         self._night = night or self._started_at.date()
         self._log: RunLog | None = None
         self._row: dict[str, Any] = {}
@@ -137,8 +147,8 @@ class JobRun:
         status, message = describe_end(error, self._code)
         status = self._status or status if error is None else status
         seconds = time.monotonic() - self._began
-        stopped = 143 if isinstance(error, TerminatedError) else 130
-        code = {REFUSED: 2, INTERRUPTED: stopped, FAILED: 1}.get(status, self._code)
+        stopped = EXIT_TERMINATED if isinstance(error, TerminatedError) else EXIT_INTERRUPTED
+        code = {REFUSED: EXIT_REFUSED, INTERRUPTED: stopped, FAILED: EXIT_CRASHED}.get(status, self._code)
         if self._is_watched:
             about = {
                 "status": status,
@@ -252,7 +262,7 @@ def _open_session(request: Request[Any], engine: Engine) -> Iterator[SparkSessio
     with open_session(
         f"ndcg-spark {request.command.name}",
         request.spark_settings,
-        short_lists=not request.command.long_rows(request.settings),
+        long_rows=request.command.long_rows(request.settings),
         small_tables=request.command.reads_results,
         tables=list_catalog_tables(request),
     ) as spark:
@@ -297,7 +307,6 @@ def tag_jobs(spark: SparkSession, tags: tuple[str, ...]) -> Iterator[None]:
 
 
 S = TypeVar("S")
-EXIT_DONE, EXIT_GATE = 0, 3
 PlannedSchemas: TypeAlias = "Mapping[str, pa.Schema | T.StructType]"
 """Columns of tables that an earlier job will write."""
 Line: TypeAlias = str | Callable[[], None]
@@ -306,9 +315,9 @@ Line: TypeAlias = str | Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The results of a job. `facts` are the JSON; `tables` are rows or texts by output.
+    """The results of a job: the `facts` of its JSON, `lines` to print, and by output the rows or text to write.
 
-    An output that is not in `tables` is not written. The exit code is 3 unless `met` is true and all gates are met.
+    Outputs without an entry in `tables` are not written. The exit code is 3 unless `met` and all gates are met.
     """
 
     facts: Mapping[str, Any]
@@ -407,7 +416,10 @@ class Work(Generic[S]):
         return {}
 
     def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
-        """Return the reasons why rows are bad, by table, as `report_bad_rows` does; lazy."""
+        """Return each table's rows with the reasons why they are bad, like `report_bad_rows`; lazy.
+
+        With `originals`, they also have the original row, for `build_rejects`.
+        """
         return {}
 
     def check_originals(self) -> None:
@@ -440,7 +452,7 @@ class Work(Generic[S]):
         ]
         return reduce(DataFrame.unionByName, frames).withColumn("run", F.lit(""))
 
-    def add_advice(self, message: str) -> str:
+    def add_hint(self, message: str) -> str:
         """Add the command line options that help to a refusal of rows."""
         return message
 
@@ -454,7 +466,7 @@ class Work(Generic[S]):
     def run(self) -> Outcome:
         raise NotImplementedError
 
-    def stamp(self, **more: Any) -> dict[str, Any]:
+    def build_provenance(self, **more: Any) -> dict[str, Any]:
         """Return the facts that results of a night are stored with, and `more`."""
         night = {"run_date": self.request.run_date.isoformat(), "dataset": self.request.dataset}
         return {**night, **more, "package_version": __version__}
@@ -468,14 +480,14 @@ def _open_tables(
 
     from ndcg_spark.sources.formats import Table, open_table
 
-    def to_be_made(schema: pa.Schema | T.StructType, name: str) -> Table:
+    def make_empty_table(schema: pa.Schema | T.StructType, name: str) -> Table:
         types = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
         return Table(frame=spark.createDataFrame([], types), name=name, path=None)
 
     tables = dict(opened)
     for name, source in request.sources.items():
         if name in planned:
-            tables[name] = to_be_made(planned[name], source.reference)
+            tables[name] = make_empty_table(planned[name], source.reference)
         elif name not in opened:
             tables[name] = open_table(spark, source.reference, source.kind, source.options)
     return {name: tables[name] for name in request.sources}
@@ -504,7 +516,7 @@ def run(
                 outcome = job.work.run()
                 _write_outputs(outcome, job, run.progress)
         _print_outcome(outcome, request, run.progress)
-        code = EXIT_DONE if outcome.met and all(gate["met"] for gate in outcome.gates) else EXIT_GATE
+        code = EXIT_DONE if outcome.met and all(gate["met"] for gate in outcome.gates) else EXIT_GATE_NOT_MET
         status = FLAGGED if outcome.facts.get("flags") else _STATUS_BY_CODE[code]
         run.set_exit(code, status)
         return JobResult(code, status, outcome.facts)
@@ -517,7 +529,7 @@ class CheckedJob(NamedTuple):
     opened: Mapping[str, Table]
 
 
-def check(
+def check_job(
     request: Request[S], work: type[Work[S]], engine: Engine, spark: SparkSession | None, planned: PlannedSchemas
 ) -> CheckedJob:
     """Refuse a job that cannot run, before it runs. Reads schemas.
@@ -579,7 +591,7 @@ def _convert_refusals(job: Job[S]) -> Iterator[None]:
             raise
         if type(refused) is InputRefusedError and job.request.command.outputs:
             text = get_message(refused)
-            if "othing was written" not in text:
+            if "nothing was written" not in text.lower():
                 sentence = text if text.endswith("?") else f"{text.rstrip('.')}."
                 refused = InputRefusedError(f"{sentence} Nothing was written.")
         raise refused from error

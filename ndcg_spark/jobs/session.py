@@ -132,14 +132,14 @@ def _check_java(home: Path) -> None:
     if (Path(os.environ.get("SPARK_CONF_DIR") or home / "conf") / "spark-env.sh").exists():
         return  # it may set JAVA_HOME
     oldest = 8 if pyspark.__version__.startswith("3.") else 17
-    advice = f"install Java {max(oldest, 17)}, or set JAVA_HOME to one"
+    hint = f"install Java {max(oldest, 17)}, or set JAVA_HOME to one"
     java_home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(java_home, "bin", "java") if java_home else "java")
     if java is None:
         raise NdcgSparkError(
-            f"Spark needs Java, and there is no bin/java in JAVA_HOME={java_home!r}: {advice}."
+            f"Spark needs Java, and there is no bin/java in JAVA_HOME={java_home!r}: {hint}."
             if java_home
-            else f"Spark needs Java, and there is no java on PATH: {advice}."
+            else f"Spark needs Java, and there is no java on PATH: {hint}."
         )
     try:
         release = (Path(java).resolve().parents[1] / "release").read_text(encoding="utf-8", errors="replace")
@@ -147,15 +147,15 @@ def _check_java(home: Path) -> None:
         return
     version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release, re.MULTILINE)
     if version and int(version[1]) < oldest:
-        raise NdcgSparkError(f"Spark needs Java {oldest} or later, and {java} is Java {version[1]}: {advice}.")
+        raise NdcgSparkError(f"Spark needs Java {oldest} or later, and {java} is Java {version[1]}: {hint}.")
 
 
 def _check_worker_python(python: str) -> None:
     if python == sys.executable:
         return
-    cure = f"unset PYSPARK_PYTHON, or export PYSPARK_PYTHON={sys.executable}"
+    hint = f"unset PYSPARK_PYTHON, or export PYSPARK_PYTHON={sys.executable}"
     if shutil.which(python) is None:
-        raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which is not an executable: {cure}.")
+        raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which is not an executable: {hint}.")
     try:
         answer = subprocess.run(
             [python, "-c", _PRINT_VERSION],
@@ -165,15 +165,15 @@ def _check_worker_python(python: str) -> None:
             timeout=_TIMEOUT_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which does not run ({error}): {cure}.") from None
+        raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which does not run ({error}): {hint}.") from None
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if answer.returncode:
         last = (answer.stderr.strip() or f"exit code {answer.returncode}").splitlines()[-1]
-        raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which does not run ({last}): {cure}.")
+        raise NdcgSparkError(f"PYSPARK_PYTHON is {python!r}, which does not run ({last}): {hint}.")
     if answer.stdout.strip() != version:
         raise NdcgSparkError(
             f"PYSPARK_PYTHON is {python!r}, Python {answer.stdout.strip()}, and this program runs Python {version} "
-            f"({sys.executable}); Spark needs the same for both: {cure}."
+            f"({sys.executable}); Spark needs the same for both: {hint}."
         )
 
 
@@ -182,13 +182,13 @@ def open_session(
     app_name: str,
     settings: Mapping[str, str],
     *,
-    short_lists: bool,
+    long_rows: bool,
     small_tables: bool = False,
     tables: Mapping[str, str] = {},
 ) -> Iterator[SparkSession]:
     """Open a session, and stop it afterwards if it was created here. `settings` are for a local session only.
 
-    `short_lists`: ten thousand rankings fit into memory, so Spark need not check the size of batches.
+    `long_rows`: ten thousand rows may not fit into memory, so Spark must check the size of batches.
     `small_tables`: no rankings are read, so a local session is set up to start and plan quickly. `tables` are the
     catalog tables that will be written, and their kinds; an in-memory catalog is refused.
     """
@@ -199,7 +199,9 @@ def open_session(
         active = SparkSession.getActiveSession()
         if active is not None or any(name in os.environ for name in PROVIDED):
             if settings:
-                raise InvalidParameterError("--conf is for local runs; here the session is set up from outside.")
+                raise InvalidParameterError(
+                    "--conf is for a session that the job starts; here the session is set up from outside."
+                )
             spark = active or SparkSession.builder.appName(app_name).getOrCreate()
             if active is None and "SPARK_REMOTE" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
                 add_package_to_workers(spark)  # users cannot do that themselves here; Databricks installs packages
@@ -221,7 +223,7 @@ def open_session(
             spark = _start_local(
                 app_name,
                 {
-                    **build_local_settings(python, short_lists=short_lists),
+                    **build_local_settings(python, long_rows=long_rows),
                     **quick,
                     **settings,
                     JAVA_OPTIONS: " ".join(filter(None, java)),
@@ -256,10 +258,10 @@ def _refuse_temporary_tables(spark: SparkSession, tables: Mapping[str, str]) -> 
         )
 
 
-def build_local_settings(python: str, *, short_lists: bool) -> dict[str, str]:
+def build_local_settings(python: str, *, long_rows: bool) -> dict[str, str]:
     """Build the settings of a local session whose workers run `python`."""
     cores = os.cpu_count() or 1
-    batch_size = {BATCH_BYTES: MAX_BATCH_BYTES} if short_lists else {}
+    batch_size = {} if long_rows else {BATCH_BYTES: MAX_BATCH_BYTES}
     own_daemon = worker_daemon.SETTINGS if python == sys.executable else {}
     return {
         **batch_size,

@@ -40,7 +40,7 @@ class SharedSettings:
     json
         Write what is printed as JSON, too; - prints it as the last line.
     allow_empty
-        Accept an input without data, and write what there is then: rows over no query, or none.
+        Accept an input without data: outputs then have rows over 0 queries, or no rows.
     max_reject_fraction
         Stop the job if a larger share of the rows is bad.
     explain
@@ -54,9 +54,10 @@ class SharedSettings:
     memory
         Memory for what these processes exchange, such as 2g or 512m; the rest goes to temporary files.
     conf
-        Spark setting of a local run; may be repeated.
+        Setting of the Spark session that the job starts; may be repeated.
     schema
-        What tables to write do if columns are new or lacking: get the new ones and have nulls (`grow`), or refuse.
+        If columns differ from an existing table: add new ones and fill missing ones with null (`grow`), or refuse
+        (`strict`).
     """
 
     run_date: Annotated[date | None, Flag(group="Output", shown="today, UTC")] = None

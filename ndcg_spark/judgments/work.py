@@ -65,7 +65,7 @@ class _JudgmentWork(Work[S]):
                 "judged": _sum_counts(counts, "n_judged"),
                 "by_rule": {row["rule"]: row["n"] for row in counts},
                 "rows": {**rows, **summarize_rejected(input_counts)},
-                **self.stamp(input=self.table.name),
+                **self.build_provenance(input=self.table.name),
                 **self._measure_agreement(counts),
             }
         allows = self.request.shared.allow_empty

@@ -11,7 +11,7 @@ import click
 
 from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.jobs.command import GroupedCommand
-from ndcg_spark.jobs.endings import DONE, REFUSED, choose_exit_code, report_error
+from ndcg_spark.jobs.endings import EXIT_DONE, EXIT_REFUSED, choose_exit_code, report_error
 from ndcg_spark.jobs.logs import CommandLog, log_format_option
 from ndcg_spark.jobs.options import parse_date, parse_run_date
 from ndcg_spark.jobs.places import Source, check_file, choose_dataset, name_missing_packages
@@ -52,8 +52,8 @@ _GROUPS = {
     "Operations": [
         click.Option(["--message"], metavar="FILE", help="File for the summary of the night, as text. "
                      "A file of the same name with the ending .json has it as JSON."),
-        click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Spark setting of a local run; may be "
-                     "repeated."),
+        click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Setting of the Spark session that "
+                     "the night starts; may be repeated."),
         log_format_option(),
     ],
 }  # fmt: skip
@@ -96,7 +96,7 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
     if params["plan"] and not any(skips.values()):
         plans = [night.lines(steps) for night, steps in zip(nights, selections, strict=True)]
         click.echo("\n".join(line for plan in plans for line in plan))
-        return DONE
+        return EXIT_DONE
     with name_missing_packages():
         from ndcg_spark.nights.message import write_message
         from ndcg_spark.nights.work import NightRun, open_shared_session, report_stale
@@ -110,7 +110,7 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
     with open_shared_session(runs) as spark:
         if params["plan"]:
             click.echo("\n".join(line for run in runs for line in run.plan(spark, **skips)))
-            return DONE
+            return EXIT_DONE
         for run in runs:
             try:
                 codes.append(run.run(spark, **skips))
@@ -124,7 +124,7 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
         for line in report_stale(spark, runs, params["config"]):
             click.echo(line)
     code = choose_exit_code(codes)
-    if code == REFUSED and params["run_date"] is None and params["backfill"] is None:
+    if code == EXIT_REFUSED and params["run_date"] is None and params["backfill"] is None:
         click.echo(f"{prog}: the night is today, {days[0]} (UTC); --run-date names another one.", err=True)
     return code
 
@@ -140,7 +140,7 @@ def _read_info(reference: str, kind: str | None, label: str) -> TableInfo:
         from ndcg_spark.core.columns import describe_table
         from ndcg_spark.jobs.session import open_session
         from ndcg_spark.sources.formats import open_table
-    with open_session("ndcg-spark init", {}, short_lists=True) as spark:
+    with open_session("ndcg-spark init", {}, long_rows=False) as spark:
         return describe_table(open_table(spark, reference, kind).frame, label)
 
 
@@ -185,4 +185,4 @@ def init(
     _, run_date = insert_run_date(reference)
     night = f" --run-date {run_date}" if run_date else ""
     click.echo(f"{output}: check the columns, then run: ndcg-spark nightly --config {shlex.quote(output)}{night}")
-    return DONE
+    return EXIT_DONE

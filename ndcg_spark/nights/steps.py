@@ -54,7 +54,7 @@ class Step:
     @property
     def dataset(self) -> str:
         """Data set of the results; empty if the step uses the only data set of its input."""
-        return self.request.logged_slice[1]
+        return self.request.logged_night_and_dataset[1]
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of `--plan`: what the step reads and writes."""
@@ -141,7 +141,7 @@ def read_night(
             step = Step(name=name, request=request, needs=_find_needs(request, steps), when=_read_when(table))
             steps.append(step)
         overrides["dataset"] = overrides["dataset"] or request.dataset or None
-    settings = parse_pairs([*_list_strings(shared.get("conf")), *conf])
+    settings = parse_pairs([*_list_strings(shared.get("conf")), *conf], "--conf")
     in_force = {"config": path, **shared, "step": tables}
     return Night(
         run_date=run_date,

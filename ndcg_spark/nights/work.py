@@ -44,7 +44,7 @@ from ndcg_spark.jobs.run_log import (
 )
 from ndcg_spark.jobs.runner import (
     JobRun,
-    check,
+    check_job,
     describe_end,
     list_catalog_tables,
     run,
@@ -72,7 +72,7 @@ class NightRun:
         self.night, self.steps, self.request, self.logs, self.prog = night, steps, night.request, logs, prog
         self.is_brief = is_brief
         self.results: list[StepResult] = []
-        self.engines = {step.name: choose_engine(step.request, reads=not step.needs) for step in steps}
+        self.engines = {step.name: choose_engine(step.request, open_inputs=not step.needs) for step in steps}
         self._opened: dict[str, Mapping[str, Table]] = {}
         self._known: dict[str, StepResult] = {}
         self._renews = False
@@ -82,13 +82,13 @@ class NightRun:
     def code(self) -> int:
         """Exit code of the night."""
         codes = [result.exit_code for result in self.results if result.exit_code is not None]
-        return endings.choose_exit_code([*codes, *([] if self.refusal is None else [endings.REFUSED])])
+        return endings.choose_exit_code([*codes, *([] if self.refusal is None else [endings.EXIT_REFUSED])])
 
     @property
     def _status(self) -> str | None:
         """Status for the run log if the exit code does not show it (`flagged`), else None."""
         statuses = {result.status_before or result.status for result in self.results}
-        ended_well = self.code in (endings.DONE, endings.GATE_NOT_MET)
+        ended_well = self.code in (endings.EXIT_DONE, endings.EXIT_GATE_NOT_MET)
         return FLAGGED if ended_well and FLAGGED in statuses and GATE_NOT_MET not in statuses else None
 
     def run(self, spark: SparkSession | None, *, resume: bool = False, stale: bool = False) -> int:
@@ -167,7 +167,7 @@ class NightRun:
             result = self._known.get(step.name) or refused.get(step.name) or self._skip_step(step)
             self.results.append(result or self._run_step(step))
             if self.results[-1].status == INTERRUPTED:
-                raise TerminatedError if self.results[-1].exit_code == endings.TERMINATED else KeyboardInterrupt
+                raise TerminatedError if self.results[-1].exit_code == endings.EXIT_TERMINATED else KeyboardInterrupt
 
     def _skip_step(self, step: Step) -> StepResult | None:
         """Return the result of a step that must not run, with the reason; None if the step must run."""
@@ -244,7 +244,7 @@ class NightRun:
             }
             engine = replace(engine, opened=tables) if len(tables) == len(schemas) else Engine()
         work = request.command.load_work(engine)
-        checked = check(request, work, engine, None if engine.is_local else spark, schemas)
+        checked = check_job(request, work, engine, None if engine.is_local else spark, schemas)
         self._opened[step.name] = checked.opened
         outputs = checked.outputs
         targets = request.targets.items()
@@ -267,7 +267,7 @@ def open_shared_session(runs: Sequence[NightRun]) -> Iterator[SparkSession | Non
     with open_session(
         "ndcg-spark nightly",
         runs[0].night.spark_settings,
-        short_lists=not any(request.command.long_rows(request.settings) for request in requests),
+        long_rows=any(request.command.long_rows(request.settings) for request in requests),
         small_tables=all(step.request.command.reads_results for step in spark_steps),
         tables={table: kind for request in requests for table, kind in list_catalog_tables(request).items()},
     ) as spark:
@@ -297,7 +297,7 @@ def find_up_to_date(stale_steps: Sequence[Stale], steps: Sequence[Step]) -> dict
             again.add(step.name)
     message = "it is newer than its inputs"
     return {
-        step.name: StepResult(step=step.name, status=BEFORE, exit_code=endings.DONE, message=message)
+        step.name: StepResult(step=step.name, status=BEFORE, exit_code=endings.EXIT_DONE, message=message)
         for step in steps
         if step.name not in again
     }
@@ -319,7 +319,7 @@ def find_succeeded(spark: SparkSession | None, request: Request[Any], steps: Seq
     run_log = request.run_log
     if run_log is None:
         raise InvalidParameterError("--resume needs a run log: add run-log = ... to the file, outside of steps.")
-    datasets = {step.request.logged_slice[1] for step in steps}
+    datasets = {step.request.logged_night_and_dataset[1] for step in steps}
     rows = {dataset: read_runs(spark, run_log, request.run_date, dataset) for dataset in datasets}
     succeeded: dict[str, StepResult] = {}
     for step in steps:
@@ -330,7 +330,9 @@ def find_succeeded(spark: SparkSession | None, request: Request[Any], steps: Seq
             "inputs": to_json(describe_inputs(spark, step_request.sources)),
             "package_version": __version__,
         }
-        writers = [row for row in rows[step_request.logged_slice[1]] if may_have_written(row, step_request)]
+        writers = [
+            row for row in rows[step_request.logged_night_and_dataset[1]] if may_have_written(row, step_request)
+        ]
         last = max(writers, key=lambda row: row["started_at"], default=dict[str, Any](status=""))
         is_current = last["status"] in ENDED_WELL and all(last[column] == cell for column, cell in expected.items())
         if is_current and not again & {*step.needs.values()}:

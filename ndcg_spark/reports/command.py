@@ -52,8 +52,8 @@ REPORT = Command(
                "links to the pages beside it.", file=True),
     ),
     json=False,
-    gates=Gates(example="ndcg@10>=0.40", about="an overall mean", read=lambda text, settings: text),
+    gates=Gates(example="ndcg@10>=0.40", about="an overall mean", parse=lambda text, settings: text),
     check=_check,
-    find_slice=lambda settings: (settings.run_date, settings.dataset or ""),
+    find_night_and_dataset=lambda settings: (settings.run_date, settings.dataset or ""),
     work="reports.work:DrawReport",
 )  # fmt: skip

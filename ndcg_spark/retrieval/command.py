@@ -78,7 +78,7 @@ RETRIEVE = Command(
     """,
     settings=RetrievalJobSettings,
     options=_build_options,
-    read=_read_settings,
+    parse_settings=_read_settings,
     reads=(
         Input(name="queries", about="Query table: a path, a catalog table, or a SQL query."),
         Input(name="corpus", about="Table of all items, as --queries."),
@@ -95,7 +95,7 @@ RETRIEVE = Command(
     gates=Gates(
         example="ndcg@10>=0.40",
         about="an overall mean",
-        read=lambda text, settings: Gate.parse(text, settings.evaluation),
+        parse=lambda text, settings: Gate.parse(text, settings.evaluation),
     ),
     check=_check_request,
     long_rows=lambda settings: True,  # blocks are some megabytes

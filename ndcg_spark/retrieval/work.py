@@ -93,7 +93,7 @@ class Retrieve(Work[RetrievalJobSettings]):
             "metrics": [{name: value for name, value in row.items() if name not in HIDDEN} for row in summary],
             "queries": queries,
             "gates": [result for gate in self.request.gates for result in gate.results(summary)],
-            **self.stamp(
+            **self.build_provenance(
                 metric=settings.metric,
                 convention=str(evaluation.convention),
                 config_hash=hashlib.sha256(f"{evaluation.digest} {settings.digest}".encode()).hexdigest()[:16],

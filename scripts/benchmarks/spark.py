@@ -24,7 +24,7 @@ def make_session(memory: str, k: int, kind: str = "job") -> SparkSession:
         "spark.log.level": "ERROR",
     }
     if kind == "job":
-        of_job = build_local_settings(sys.executable, short_lists=k <= MAX_SHORT_K)
+        of_job = build_local_settings(sys.executable, long_rows=k > MAX_SHORT_K)
         settings = of_job | settings | {"spark.sql.shuffle.partitions": "64"}
     return SparkSession.builder.appName("ndcg-spark bench").config(map=settings).getOrCreate()
 

@@ -111,7 +111,7 @@ def run_commands(typed: list[list[str]], *, refusals: bool, most: Mapping[str, i
     from ndcg_spark.main import main as ndcg_spark
 
     quiet = files("ndcg_spark.jobs") / "log4j2-quiet.properties"
-    settings = build_local_settings(sys.executable, short_lists=True)
+    settings = build_local_settings(sys.executable, long_rows=False)
     settings |= {"spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={quiet}"'}
     spark = SparkSession.builder.appName("demo").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

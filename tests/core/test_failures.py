@@ -139,7 +139,7 @@ class Tables:
     def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         raise AssertionError("nothing is read for these errors")
 
-    def add_advice(self, message: str) -> str:
+    def add_hint(self, message: str) -> str:
         return message
 
 
@@ -155,7 +155,7 @@ def test_a_refusal_that_spark_3_5_hands_on_as_an_error_of_java() -> None:
 
 
 class Advising(Tables):
-    def add_advice(self, message: str) -> str:
+    def add_hint(self, message: str) -> str:
         return f"{message} Remove it."
 
 

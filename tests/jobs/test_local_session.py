@@ -66,7 +66,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]
     monkeypatch.setattr(session, "_start_local", lambda name, settings: started.append(settings) or Started(settings))
 
     def settings_of(of_user: dict[str, str], *, short: bool = True) -> dict[str, str]:
-        with session.open_session("a job", of_user, short_lists=short):
+        with session.open_session("a job", of_user, long_rows=not short):
             return started[-1]
 
     return settings_of
@@ -99,7 +99,7 @@ def session_from_outside(
         monkeypatch.setattr(SparkSession, "getActiveSession", lambda: there if active else None)
         monkeypatch.setattr(SparkSession, "builder", builder)
         monkeypatch.setattr("ndcg_spark.jobs.session.add_package_to_workers", sent.append)
-        with session.open_session("a job", **{"settings": {}, "short_lists": True, **more}) as actual:
+        with session.open_session("a job", **{"settings": {}, "long_rows": False, **more}) as actual:
             return actual is there, sent
 
     return run
@@ -124,7 +124,9 @@ def test_a_session_from_outside_gets_the_package_where_nobody_else_can_send_it(
 
 @pytest.mark.parametrize(("of_environment", "active"), [({}, True), (SUBMITTED, False)])
 def test_a_session_from_outside_takes_no_settings(session_from_outside, of_environment, active):
-    with pytest.raises(InvalidParameterError, match="--conf is for local runs; here the session is set up from"):
+    with pytest.raises(
+        InvalidParameterError, match="--conf is for a session that the job starts; here the session is set up from"
+    ):
         session_from_outside(of_environment, active=active, settings={"spark.ui.enabled": "true"})
 
 
@@ -227,7 +229,7 @@ def test_a_session_of_our_own_writes_no_table_that_nobody_finds_again(tmp_path: 
 def tables_to_write(command: click.Command) -> set[str | None]:
     """Options that name a table to write, as the help says."""
     about = {param.name: getattr(param, "help", None) or "" for param in command.params}
-    return {name for name, text in about.items() if re.search("[Tt]able .*to write", text)}
+    return {name for name, text in about.items() if re.search("[Tt]able .*to write|Output table", text)}
 
 
 @pytest.mark.parametrize("command", [*load_jobs()], ids=lambda element: element.name)

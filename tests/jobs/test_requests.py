@@ -89,7 +89,7 @@ def test_refused_before_spark_starts(words, named, capsys, monkeypatch) -> None:
 def test_a_difference_is_filed_under_the_night_and_the_data_set() -> None:
     words = ("--input", "data/shop", "--explain-difference", "sklearn", "--run-date", "2026-01-31")
     given = requested(MEAN_NDCG, *words)
-    asked = MEAN_NDCG.instead({"explain_difference": "sklearn", "explain": False})
+    asked = MEAN_NDCG.choose_command({"explain_difference": "sklearn", "explain": False})
     assert asked is not None
     assert (asked.sliced, str(given.run_date), given.dataset) == (True, "2026-01-31", "shop")
-    assert MEAN_NDCG.instead({"explain_difference": "sklearn", "explain": True}) is None
+    assert MEAN_NDCG.choose_command({"explain_difference": "sklearn", "explain": True}) is None

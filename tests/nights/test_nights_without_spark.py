@@ -306,9 +306,9 @@ def test_resume_finds_steps_of_other_data_sets(folder):
 def test_every_step_names_the_night_and_data_set_of_its_rows_in_the_run_log(folder):
     more = "".join(f'[[step]]\ncommand = "{name}"\noutput = "./{name}"\n' for name in ("flag-changes", "report"))
     write_file(FILE + OTHER + more)
-    logged_slices = {step.name: step.request.logged_slice for step in read_night("night.toml", NIGHT).steps}
-    assert logged_slices.pop("other") == (NIGHT, "b")
-    assert set(logged_slices.values()) == {(NIGHT, "shop")}
+    logged = {step.name: step.request.logged_night_and_dataset for step in read_night("night.toml", NIGHT).steps}
+    assert logged.pop("other") == (NIGHT, "b")
+    assert set(logged.values()) == {(NIGHT, "shop")}
 
 
 def test_resume_goes_by_the_last_run_that_wrote_the_tables(folder):

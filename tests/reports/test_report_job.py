@@ -80,8 +80,8 @@ def test_report_writes_the_page_and_exits_with_3_if_a_gate_is_not_met(folder, tm
 OUT = ("--output", "r.html")
 REFUSED = [
     ((), "name the page to write: --output"),
-    (("--output", "no/folder/r.html"), "--output 'no/folder/r.html': its folder does not exist, or it is a folder"),
-    (("--output", "{folder}/metrics"), "or it is a folder"),
+    (("--output", "no/folder/r.html"), "--output 'no/folder/r.html': its folder does not exist"),
+    (("--output", "{folder}/metrics"), "is a folder; name a file"),
     ((*OUT, "--run-date", "31.1.2026"), "--run-date: '31.1.2026' is not a date"),
     ((*OUT, "--summary", "{folder}/nothing.json"), "--summary '{folder}/nothing.json' cannot be read"),
     ((*OUT, "--summary", "{folder}/page.html"), "is not a JSON file of mean-ndcg"),

@@ -141,7 +141,8 @@ def test_options_that_cannot_be_met_are_refused_before_spark_starts(tmp_path, mo
 
 def test_what_the_session_and_the_table_lack_is_refused(codes_178):
     assert_refused(
-        run(*codes_178, "--labels-col", "labels", "--conf", "spark.ui.port=4040"), "--conf is for local runs"
+        run(*codes_178, "--labels-col", "labels", "--conf", "spark.ui.port=4040"),
+        "--conf is for a session that the job starts",
     )
     assert_refused(
         run(*codes_178, "--labels-col", "digit"), "column 'digit' (--labels-col) is not in the query table"
