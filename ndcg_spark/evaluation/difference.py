@@ -114,7 +114,7 @@ class LocalExplanation:
         The change of each step, and the settings after it.
     evaluations : tuple of LocalEvaluation
         The evaluation of each step.
-    given : mapping of str to object
+    inputs : mapping of str to object
         Tables and paths as passed by the caller, for `to_spark`.
 
     Attributes
