@@ -28,8 +28,8 @@ from typing import Any
 
 import click
 import pyarrow.parquet as pq
-from support.main_job import Ended, run_command
-from support.source_rules import public
+from support.main_job import RunResult, run_command
+from support.source_rules import list_public
 
 from ndcg_spark import PRESETS
 from ndcg_spark.comparison.spark_results import open_on_spark
@@ -173,7 +173,7 @@ def arguments(_: Any, __: Path) -> dict[str, Any]:
 
 def public_settings(config: Any) -> dict[str, Any]:
     """Return the public settings in the settings of a command."""
-    if type(config) in public().values():
+    if type(config) in list_public().values():
         return {
             type(config).__name__: {field.name: _to_plain(getattr(config, field.name)) for field in fields(config)}
         }
@@ -239,7 +239,7 @@ def nights(_: Any, folder: Path) -> dict[str, Any]:
     return results
 
 
-def read_last_json(ended: Ended) -> Any:
+def read_last_json(ended: RunResult) -> Any:
     """Return the JSON of the last line (`--json -`), if there is one."""
     last = (ended.out.splitlines() or [""])[-1]
     return json.loads(last) if last.startswith("{") else None

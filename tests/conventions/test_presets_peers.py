@@ -7,8 +7,8 @@ from math import log2
 
 import pytest
 from support.engines import run_refused, table
-from support.oracle import Row, ranked, rows_by_query, scored
-from support.printed_values import DCG_OF_SKLEARN, EXAMPLES, OF_TOOLS, predicted
+from support.oracle import Row, build_ranking, build_rows, group_by_query
+from support.printed_values import DCG_OF_SKLEARN, EXAMPLES, OF_TOOLS, build_prediction_rows
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import PRESETS, Convention
@@ -20,7 +20,7 @@ Cutoff = int | None
 
 def values(rows: Sequence[Row], convention: str, k: Cutoff) -> list[float]:
     """NDCG of each query that has one."""
-    return [*score(rows_by_query(rows), Convention.parse(convention), (k,)).values()]
+    return [*score(group_by_query(rows), Convention.parse(convention), (k,)).values()]
 
 
 def mean(rows: Sequence[Row], convention: str, k: Cutoff) -> float:
@@ -37,7 +37,7 @@ def test_values_that_tools_print(printed):
 
 def test_mllib_takes_labels_as_they_come_for_ideal():
     """A trap: labels [1, 2] of relevance [0, 3], the second predicted first. A perfect list, and 0 or 1.585."""
-    trap = predicted([[2, 1]], [[1, 2]], [[0, 3]])
+    trap = build_prediction_rows([[2, 1]], [[1, 2]], [[0, 3]])
     assert values(trap, "mllib", 1) == [0.0]
     assert values(trap, "mllib", 2) == [pytest.approx(log2(3), abs=1e-12)]
 
@@ -53,12 +53,12 @@ def test_the_output_kept_with_trec_eval(shared_data):
 def test_gains_of_ir_measures_that_fall_are_refused():
     """Its tests have gains {0: 1, 1: 4}, where the label 2 keeps its value: it gains less than the label 1."""
     with pytest.raises(InvalidParameterError, match="gain table falls from 4 at relevance 1 to 2 at 2"):
-        mean(scored([0.8], [1]), "ir_measures;negative=keep;gain=table:-1=0,0=1,1=4,2=2", None)
+        mean(build_rows([0.8], [1]), "ir_measures;negative=keep;gain=table:-1=0,0=1,1=4,2=2", None)
 
 
 def test_dcg_of_scikit_learn():
     rows, dcg = DCG_OF_SKLEARN
-    (actual,) = per_query(rows_by_query(rows), PRESETS["sklearn"], k=[None])
+    (actual,) = per_query(group_by_query(rows), PRESETS["sklearn"], k=[None])
     assert actual["dcg"] == pytest.approx(dcg, abs=1e-6)
 
 
@@ -71,5 +71,5 @@ def test_sklearn_refuses_labels_below_zero(engine):
 def test_recommenders():
     """The list of Wikipedia's article on DCG, with two relevant items missed."""
     example = EXAMPLES["six of eight"]
-    rows = ranked(example.relevances, unretrieved=example.unretrieved)
+    rows = build_ranking(example.relevances, unretrieved=example.unretrieved)
     assert mean(rows, "recommenders_pandas", 6) == pytest.approx(0.785002, abs=1e-6)

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 from support.error_kinds import KINDS, assert_expected_errors, catch_kind_error
-from support.source_rules import public_functions
+from support.source_rules import list_public_functions
 
 from ndcg_spark.errors import InputRefusedError, cannot_import
 
@@ -24,14 +24,14 @@ def tables_of(function):
     return [field.name for field in actual if "DataFrame" in str(field.annotation) or field.annotation == "Tables"]
 
 
-TAKE_TABLES = {name: tables_of(one) for name, one in public_functions().items() if tables_of(one)}
+TAKE_TABLES = {name: tables_of(one) for name, one in list_public_functions().items() if tables_of(one)}
 
 
 def test_every_function_that_needs_all_rows_refuses_a_stream(spark):
     stream = spark.readStream.format("rate").load()
     assert {"compare", "evaluate", "retrieve", "history.roll_up", *ROW_BY_ROW} < set(TAKE_TABLES)
     for name in sorted(set(TAKE_TABLES) - ROW_BY_ROW):
-        function = public_functions()[name]
+        function = list_public_functions()[name]
         required = [
             parameter
             for parameter in inspect.signature(function).parameters.values()

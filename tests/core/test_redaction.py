@@ -11,7 +11,7 @@ import time
 
 import pytest
 from support.main_job import assert_refused, mean_ndcg, read_stored_rows, run_mean_ndcg, write_rows
-from support.oracle import ranked
+from support.oracle import build_ranking
 
 from ndcg_spark.core.redaction import redact, redact_values
 
@@ -165,7 +165,7 @@ def test_texts_of_lists_that_are_no_settings() -> None:
 
 
 def test_credentials_are_not_stored_or_shown(spark, tmp_path):
-    good = write_rows(tmp_path / "rows.parquet", ranked([3, 0, 1]))
+    good = write_rows(tmp_path / "rows.parquet", build_ranking([3, 0, 1]))
     spark.read.parquet(str(good)).createOrReplaceTempView("credentials_input")
     query = "SELECT * FROM credentials_input WHERE 'password=hunter2' <> ''"
     ended = run_mean_ndcg("--input", query, "--dataset", "web", "--output", tmp_path / "metrics", "--json", "-")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.processes import ROOT, installed, run_process
+from support.processes import ROOT, list_installed, run_process
 from support.spark_rankings import SHORT_LIVED, session_settings
 
 from ndcg_spark.core import session as settings
@@ -47,7 +47,7 @@ def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
     packages = folder / "packages"
     packages.mkdir()
-    for path in installed():
+    for path in list_installed():
         (packages / path.name).symlink_to(path)
     here, bare = make_python(folder / "here", packages, ROOT), make_python(folder / "bare", packages)
     (folder / "rankings").mkdir()

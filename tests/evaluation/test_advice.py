@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from support.engines import table as table_of
 from support.main_job import run_command
-from support.source_rules import PACKAGE, sources_in
+from support.source_rules import PACKAGE, parse_sources
 
 from ndcg_spark import Convention, compare, evaluate, readable_errors
 from ndcg_spark.diagnosis import score_losses
@@ -183,7 +183,7 @@ _NAMES_A_RULE = re.compile(rf"(?<!;)\b({'|'.join(RULES)})=")
 def test_advice_on_rules_is_spelled_by_the_convention():
     """`Convention.advice` writes it as Python and the command line take it; a text alone is right for neither."""
     actual = []
-    for source in sources_in(PACKAGE):
+    for source in parse_sources(PACKAGE):
         if source.module.split(".")[1:2] in (["conventions"], ["reports"], ["functions"]):
             continue
         tree = source.tree

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.oracle import Choices, only, ranked
+from support.oracle import Choices, build_ranking, evaluate_single
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.core.batches import WorkerTask, float_column, float_values, int_values, list_offsets
@@ -90,7 +90,7 @@ def test_gain_times_discount_of_the_rows_adds_up_to_the_dcg():
     relevances = [3.0, None, 2.0, 0.0, 1.0]
     judged = sorted((rel for rel in relevances if rel is not None), reverse=True)
     rows = viewed(Convention(), relevance=relevances, rank=[1, 2, 3, 4, 5], ideal_rank=[1, None, 2, 4, 3])
-    expected = only(ranked(relevances), Choices(), None)
+    expected = evaluate_single(build_ranking(relevances), Choices(), None)
     assert math.fsum(row["gain"] * row["discount"] for row in rows) == pytest.approx(expected.dcg, rel=1e-14)
     in_ideal = math.fsum(row["gain"] * row["ideal_discount"] for row in rows if row["ideal_discount"])
     assert in_ideal == pytest.approx(expected.idcg, rel=1e-14)

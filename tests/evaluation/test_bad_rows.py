@@ -15,7 +15,7 @@ from support.engines import collect_rows, parametrize_engine, run_refused, table
 from support.oracle import Choices, Row
 from support.oracle import evaluate as evaluate_by_loops
 from support.spark_rankings import Case, assert_same_results, collect_cases
-from support.spark_rows import run_rows
+from support.spark_rows import select_run_rows
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
@@ -106,7 +106,7 @@ def test_ranks_are_checked_in_their_own_type(spark):
     for kind, (bad, expected) in ranks.items():
         rows = cells(*[{"item_id": f"b{n}", "rank": rank} for n, rank in enumerate(bad)], *GOOD_ROWS)
         frame = spark.createDataFrame(rows, SCHEMA).withColumn("rank", F.col("rank").cast(kind))
-        counted = count_rows(report_bad_rows(run_rows(frame, settings, judged=True), RowCheck(settings)))
+        counted = count_rows(report_bad_rows(select_run_rows(frame, settings, judged=True), RowCheck(settings)))
         assert (counted.read, counted.rejected) == (len(bad) + 3, expected)
         actual = collect_cases({"one": Case(data=frame, settings=settings)})["one"]
         assert_same_results(actual, evaluate_by_loops(GOOD_RANKING, CHOICES, [1, 3]))

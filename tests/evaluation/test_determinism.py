@@ -17,11 +17,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from support.arrow_rows import build_long_table
 from support.engines import collect_rows, with_columns
-from support.oracle import Choices, Row, rows_by_query
+from support.oracle import Choices, Row, group_by_query
 from support.oracle import evaluate as by_definition
 from support.oracle import mean as mean_by_definition
 from support.random_rankings import random_rows
-from support.spark_rankings import SHORT_LIVED_PLANS, evaluate_small_parts, scored_table, session_settings, shuffled
+from support.spark_rankings import (
+    SHORT_LIVED_PLANS,
+    create_scored_table,
+    evaluate_small_parts,
+    session_settings,
+    shuffle_rows,
+)
 
 from ndcg_spark import evaluate, merge_summaries
 from ndcg_spark.errors import find_refusal
@@ -45,7 +51,7 @@ COUNTRY = "if(abs(hash(query_id)) % 97 < 50, 'DE', 'FR') as country"
 
 
 def weighted_table(spark, rows: Sequence[Row]):
-    return scored_table(spark, rows).selectExpr("*", WEIGHT, COUNTRY)
+    return create_scored_table(spark, rows).selectExpr("*", WEIGHT, COUNTRY)
 
 
 def bits(summary) -> dict[tuple, tuple]:
@@ -136,7 +142,7 @@ def arrays_of(spark, rows: Sequence[Row], ties: str):
             [r.relevance for r in in_total_order(group, ties)],
             [r.relevance for r in group if r.relevance is not None],
         )
-        for query, group in rows_by_query(rows).items()
+        for query, group in group_by_query(rows).items()
     ]
     schema = "query_id string, ranked array<double>, judged array<double>"
     return spark.createDataFrame(cells, schema).selectExpr("*", WEIGHT, COUNTRY)
@@ -146,7 +152,7 @@ def arrays_of(spark, rows: Sequence[Row], ties: str):
 def stored(spark, tmp_path_factory) -> dict[str, str]:
     """The rows as Parquet files: shuffled, and sorted by query."""
     folder, rows = tmp_path_factory.mktemp("determinism"), tied_rows()
-    for name, group in {"shuffled": shuffled(rows, 5), "sorted": sorted(rows, key=lambda row: row.query)}.items():
+    for name, group in {"shuffled": shuffle_rows(rows, 5), "sorted": sorted(rows, key=lambda row: row.query)}.items():
         cells = [row.asDict() for row in weighted_table(spark, group).drop("rank").collect()]
         table = pa.Table.from_pylist(cells)
         (folder / name).mkdir()
@@ -173,7 +179,7 @@ def evaluations(spark, stored: dict[str, str], ties: str) -> dict[str, object]:
         actual[f"engine by files, {order}"] = evaluate_small_parts(path, source="parquet", **long)
         actual[f"window, {order}"] = evaluate(frame, strategy="window", **long)
         if ties in ("item_asc", "input_order"):
-            rows = shuffled(tied_rows(), 7) if order == "shuffled" else tied_rows()
+            rows = shuffle_rows(tied_rows(), 7) if order == "shuffled" else tied_rows()
             arrays = arrays_of(spark, rows, ties).repartition(3)
             named = {"relevance": "ranked", "ideal": "judged"} | ({"order": "w"} if ties == "input_order" else {})
             actual[f"arrays, {order}"] = evaluate(arrays, **options, **named)
@@ -240,7 +246,7 @@ def test_small_arrow_batches_do_not_change_a_bit(spark, reference):
 
 
 def test_many_small_inputs_do_not_change_a_bit(spark, reference):
-    assert bits(summary_of(spark, shuffled(ROWS, 3), n_inputs=5)) == reference
+    assert bits(summary_of(spark, shuffle_rows(ROWS, 3), n_inputs=5)) == reference
 
 
 def test_summaries_of_queries_and_of_rankings_are_the_same(spark, reference):

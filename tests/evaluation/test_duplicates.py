@@ -10,7 +10,14 @@ from support.engines import collect_rows, parametrize_engine, run_refused, table
 from support.oracle import Choices, Row
 from support.oracle import evaluate as evaluate_by_loops
 from support.random_rankings import random_rows
-from support.spark_rankings import Case, assert_same_results, collect_cases, scored_table, session_settings, shuffled
+from support.spark_rankings import (
+    Case,
+    assert_same_results,
+    collect_cases,
+    create_scored_table,
+    session_settings,
+    shuffle_rows,
+)
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
@@ -207,7 +214,7 @@ def with_copies(rows: list[Row], policy: str) -> list[Row]:
         elif policy == "first":
             copies.append(replace(row, score=worse + 20.0, relevance=4.0, position=row.position + 1000))
     assert copies
-    return shuffled(rows + copies, seed=1)
+    return shuffle_rows(rows + copies, seed=1)
 
 
 @pytest.mark.parametrize("policy", ["best", "first"])
@@ -216,8 +223,8 @@ def test_the_copy_that_counts(spark, policy):
     rows = [row for row in random_rows(70, special=False) if row.score is not None]
     doubled = with_copies(rows, policy)
     convention = Convention(duplicates=policy)
-    table = scored_table(spark, doubled)
-    judgments = scored_table(spark, [row for row in rows if row.relevance is not None])
+    table = create_scored_table(spark, doubled)
+    judgments = create_scored_table(spark, [row for row in rows if row.relevance is not None])
     judgments = judgments.select("query_id", "item_id", "relevance", "position")
     settings = EvaluationSettings(columns=ORDERED, convention=convention, cutoffs=(1, 3))
     cases = {
@@ -232,7 +239,7 @@ def test_the_copy_that_counts(spark, policy):
 def test_copies_that_do_not_count_are_left_out_by_rule(spark):
     doubled = with_copies([row for row in random_rows(70, special=False) if row.score is not None], "first")
     settings = EvaluationSettings(columns=ORDERED, convention=Convention(duplicates="first"), cutoffs=(1,))
-    rankings = rank_queries(scored_table(spark, doubled), settings)
+    rankings = rank_queries(create_scored_table(spark, doubled), settings)
     summary = summarize_rankings(rankings, settings).where("metric = 'ndcg'").collect()
     assert summary[0]["n_left_out"] > 0
     assert summary[0]["n_rows"] + summary[0]["n_left_out"] == len(doubled)

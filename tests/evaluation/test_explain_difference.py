@@ -14,7 +14,7 @@ from support import engines
 from support.main_job import assert_refused, mean_ndcg, run_command, run_mean_ndcg, write_judgments, write_run
 from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import load, random_rows
-from support.spark_rankings import SHORT_LIVED_PLANS, close, session_settings
+from support.spark_rankings import SHORT_LIVED_PLANS, is_close, session_settings
 
 from ndcg_spark import Convention, explain_difference
 
@@ -170,7 +170,7 @@ def test_the_ends_are_what_the_oracle_says(by_hand):
         got = {row["query_id"]: row[name] for row in by_hand[1]["there"]["mixed"]}
         expected = {query: result.ndcg for (query, _), result in results.items()}
         assert got.keys() == expected.keys()
-        assert [query for query in got if not close(got[query], expected[query], EXACT)] == [], name
+        assert [query for query in got if not is_close(got[query], expected[query], EXACT)] == [], name
 
 
 def test_queries_that_only_one_convention_counts(by_hand):

@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import functions as F
 from support.engines import collect_rows, parametrize_engine, with_columns
 from support.engines import table as table_of
-from support.oracle import Choices, Row, evaluate, ranked
+from support.oracle import Choices, Row, build_ranking, evaluate
 from support.spark_rankings import Case, assert_same_results, session_settings
-from support.spark_rows import run_rows
+from support.spark_rows import select_run_rows
 
 from ndcg_spark import evaluate as evaluate_frame
 from ndcg_spark import read_table, readable_errors
@@ -211,13 +211,13 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
     path.write_text("\n".join(line.replace(",", separator) for line in lines) + "\n")
     with session_settings(spark, spark__sql__csv__parser__columnPruning__enabled=pruning):
         table = open_table(spark, str(path))
-        checked = run_rows(table.frame, SETTINGS, judged=True)
+        checked = select_run_rows(table.frame, SETTINGS, judged=True)
         counts = counted(checked)
         assert (counts.read, counts.rejected) == (7, {"malformed_line": 3})
         settings = EvaluationSettings(cutoffs=(10,), on_invalid="reject")
         rows = score_queries(rank_queries(table.frame, settings), settings).collect()
         assert [(row["n_items"], row["n_relevant"]) for row in rows] == [(4, 3)]
-        checked = run_rows(table.frame, SETTINGS, judged=True, original=True)
+        checked = select_run_rows(table.frame, SETTINGS, judged=True, original=True)
         lost = checked.where("bad_row is not null")
         assert {row["row"][MALFORMED] for row in lost.select("row").collect()} == {
             line.replace(",", separator) for line in ("q,d,4,1,one,many", "q,e,5,1", "q,f")
@@ -227,7 +227,7 @@ def test_a_line_with_more_or_fewer_fields_than_the_header_is_malformed(spark, tm
 def test_rejects_of_a_text_format_have_its_columns_and_the_line_where_it_is_no_row(spark, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("query_id,item_id,score,relevance\nq,a,one,1\nq,b,1\n")
-    checked = run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, original=True)
+    checked = select_run_rows(open_table(spark, str(path)).frame, SETTINGS, judged=True, original=True)
     rejected = select_rejects(report_bad_rows(checked, RowCheck(SETTINGS)), "input").collect()
     actual = {row["reason"]: json.loads(row["row"]) for row in rejected}
     assert actual["score_not_a_number"] == {"query_id": "q", "item_id": "a", "score": "one", "relevance": "1"}
@@ -399,20 +399,20 @@ def test_a_column_that_is_there_twice_is_refused_only_where_it_is_read(spark, ta
     twice = table.crossJoin(spark.sql("SELECT '7' AS query_id"))
     for settings in (SETTINGS, replace(SETTINGS, sample=0.5)):
         with pytest.raises(InputRefusedError, match=r"'query_id' \(query=\) is present 2 times in the input; name"):
-            run_rows(twice, settings, judged=True)
+            select_run_rows(twice, settings, judged=True)
     others = table.selectExpr("*", "1 as note", "2 as Note")
-    assert run_rows(others, SETTINGS, judged=True).count() == len(ROWS)
+    assert select_run_rows(others, SETTINGS, judged=True).count() == len(ROWS)
     with pytest.raises(
         InputRefusedError, match=r"'note' is present 2 times \(Note, note\) in a table whose bad rows"
     ):
-        run_rows(others, SETTINGS, judged=True, original=True)
+        select_run_rows(others, SETTINGS, judged=True, original=True)
     spelled = table.selectExpr("*", "score as Score")
     with pytest.raises(
         InputRefusedError, match=r"'score' \(score=\) is present 2 times \(Score, score\) in the input"
     ):
-        run_rows(spelled, SETTINGS, judged=True)
+        select_run_rows(spelled, SETTINGS, judged=True)
     with session_settings(spark, spark__sql__caseSensitive=True):
-        assert run_rows(spelled, SETTINGS, judged=True, original=True).count() == len(ROWS)
+        assert select_run_rows(spelled, SETTINGS, judged=True, original=True).count() == len(ROWS)
 
 
 def test_a_segment_or_an_order_that_is_there_twice_is_refused(table):
@@ -562,7 +562,7 @@ def test_a_column_that_is_no_text_is_not_parsed_in_a_text_format_either(spark):
 @pytest.mark.parametrize("kind", ["tinyint", "bigint", "float", "decimal(10,3)", "boolean"])
 def test_every_type_of_score_and_relevance(kind):
     """0/1 labels and whole scores, so that every type holds them. Other tests have doubles, others types of ids."""
-    plain = ranked((1.0, 0.0, None, 1.0), query="7") + ranked((0.0, 1.0), query="8")
+    plain = build_ranking((1.0, 0.0, None, 1.0), query="7") + build_ranking((0.0, 1.0), query="8")
     types = table_of([], f"score {'double' if kind == 'boolean' else kind}, relevance {kind}").schema
     data = table_of([(r.query, r.item, float(r.score), r.relevance) for r in plain], SCHEMA)
     data = with_columns(data, **{field.name: data[field.name].cast(field.type) for field in types})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.engines import parametrize_engine
 from support.main_job import (
-    Ended,
+    RunResult,
     assert_refused,
     mean_ndcg,
     read_files,
@@ -21,9 +21,9 @@ from support.main_job import (
     write_run,
     write_table,
 )
-from support.oracle import Row, ranked
+from support.oracle import Row, build_ranking
 
-ROWS = ranked([3, 0, 1])
+ROWS = build_ranking([3, 0, 1])
 NAN, INF = math.nan, math.inf
 
 
@@ -41,7 +41,7 @@ def metrics(folder):
     return folder / "metrics"
 
 
-def refused_night(metrics: Path, tmp_path: Path, *arguments: object, engine: str = "local") -> Ended:
+def refused_night(metrics: Path, tmp_path: Path, *arguments: object, engine: str = "local") -> RunResult:
     before = read_files(metrics)
     ended = mean_ndcg(
         *("--engine", engine),

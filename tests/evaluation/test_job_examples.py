@@ -16,7 +16,7 @@ from support.main_job import (
     write_run,
     write_table,
 )
-from support.oracle import Choices, evaluate, mean, ranked
+from support.oracle import Choices, build_ranking, evaluate, mean
 from support.printed_values import BOOSTED, EXAMPLES, PRINTED, Example
 
 CUTOFFS = (4, 5, 6)
@@ -25,7 +25,7 @@ HERE = ("--engine", "local")
 ROWS = [
     row
     for name, example in EXAMPLES.items()
-    for row in ranked(example.relevances, unretrieved=example.unretrieved, query=name)
+    for row in build_ranking(example.relevances, unretrieved=example.unretrieved, query=name)
 ]
 
 
@@ -127,7 +127,7 @@ def test_rankers_in_one_csv_and_json_in_a_file(folder):
 
 
 def test_a_boosted_first_slot(folder):
-    source = write_rows(folder / "boosted.parquet", ranked(EXAMPLES["best last"].relevances))
+    source = write_rows(folder / "boosted.parquet", build_ranking(EXAMPLES["best last"].relevances))
     ended = run_mean_ndcg(
         "--input", source, "--gain", "linear", "--discount", BOOSTED, *k_flag(5), "--json", "-", *HERE
     )

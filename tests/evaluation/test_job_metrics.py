@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from support.main_job import mean_ndcg, read_stored_rows, run_mean_ndcg, write_rows
-from support.oracle import ranked
+from support.oracle import build_ranking
 
 from ndcg_spark.main import main
 from ndcg_spark.metrics import all_metrics
 
-LIST = ranked([0, 3, None, 2, 0, 1, 3, 0], unretrieved=[2, 0], query="worked")
+LIST = build_ranking([0, 3, None, 2, 0, 1, 3, 0], unretrieved=[2, 0], query="worked")
 WORKED = {
     ("p(rel=2)", 5): 0.4,
     ("r", 5): 0.4,

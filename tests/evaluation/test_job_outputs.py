@@ -24,7 +24,7 @@ from support.main_job import (
     write_rows,
     write_table,
 )
-from support.oracle import ranked
+from support.oracle import build_ranking
 
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
 from ndcg_spark.evaluation.frames.ranking import Ranking
@@ -32,7 +32,7 @@ from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.outputs import write_all
 from ndcg_spark.jobs.places import check_file
 
-ROWS = ranked([3, 2, 3, 0, 1, 2])
+ROWS = build_ranking([3, 2, 3, 0, 1, 2])
 ON_SPARK = ("--run-date", "2026-01-31", "--dataset", "in", "--k", "3")
 NIGHT = (*ON_SPARK, "--engine", "local")
 
@@ -292,7 +292,7 @@ def test_when_the_last_output_fails_none_is_written(engine, logs, monkeypatch):
     flags += ("--engine", engine["engine"])
     run_mean_ndcg("--input", logs, *flags)
     before = read_files(root)
-    write_rows(logs / "a.parquet", ranked([0, 1]))
+    write_rows(logs / "a.parquet", build_ranking([0, 1]))
     before["logs/a.parquet"] = (logs / "a.parquet").read_bytes()
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", replace)

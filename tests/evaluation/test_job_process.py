@@ -10,14 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.main_job import Ended, find_value, mean_ndcg, read_stored_rows, run_mean_ndcg, write_rows, write_table
-from support.oracle import ranked
+from support.main_job import (
+    RunResult,
+    find_value,
+    mean_ndcg,
+    read_stored_rows,
+    run_mean_ndcg,
+    write_rows,
+    write_table,
+)
+from support.oracle import build_ranking
 from support.processes import INCUBATOR, ROOT, build_package, make_bare_python, run_process
 
 from ndcg_spark import __version__
 from ndcg_spark.main import main
 
-ROWS = ranked([3, 2, 3, 0, 1, 2])
+ROWS = build_ranking([3, 2, 3, 0, 1, 2])
 NDCG = pytest.approx(0.960808, abs=5e-7)
 OF_TRACKER = pytest.mark.classic("jobs are counted through sparkContext")
 NOISE = ("Traceback", "WARN", "ERROR", "Setting default log level", "org.apache", "\tat ", '"level"')
@@ -43,7 +51,9 @@ def elsewhere(folder: Path) -> Path:
     return folder
 
 
-def run_all(run: Callable[[Path, list[str]], Ended], folders: list[Path], flags: list[list[str]]) -> list[Ended]:
+def run_all(
+    run: Callable[[Path, list[str]], RunResult], folders: list[Path], flags: list[list[str]]
+) -> list[RunResult]:
     """Runs that end well or are refused, two at the same time: starting Spark leaves a core idle."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(run, folders, flags))
@@ -67,7 +77,7 @@ def from_checkout(request, bare_python, tmp_path_factory):
     good = ["--input", "good.csv", "--convention", "linear", "--k", "6"]
     good += ["--output", "out/metrics", "--gate", "ndcg@6>=0.97", "--json", "-"]
 
-    def run(cwd: Path, flags: list[str]) -> Ended:
+    def run(cwd: Path, flags: list[str]) -> RunResult:
         command = [python, ROOT / "jobs" / "mean_ndcg.py", "--engine", request.param]
         return run_process([*command, *flags], cwd, environment)
 
@@ -111,7 +121,7 @@ def submitted(bare_python, tmp_path_factory):
     settings += ("--conf", "spark.log.level=OFF")  # Spark logs what its tasks raise as the cluster has it
     spark_flags = ("--master", "local[2]", *settings, "--py-files")
 
-    def run(cwd: Path, flags: list[str]) -> Ended:
+    def run(cwd: Path, flags: list[str]) -> RunResult:
         return run_process([spark_submit, *spark_flags, package, job, *flags], cwd, environment)
 
     folders = [elsewhere(tmp_path_factory.mktemp(name)) for name in ("good", "refused", "forgotten")]

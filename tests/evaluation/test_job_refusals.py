@@ -7,9 +7,9 @@ import shutil
 import pytest
 from support.engines import parametrize_engine
 from support.main_job import assert_refused, mean_ndcg, read_files, write_rows, write_run, write_table
-from support.oracle import ranked
+from support.oracle import build_ranking
 
-ROWS = ranked([3, 0, 1])
+ROWS = build_ranking([3, 0, 1])
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import pytrec_eval
 from sklearn.metrics import dcg_score, ndcg_score
-from support.oracle import Choices, Cutoff, Results, Row, evaluate, mean, rows_by_query, to_float32
+from support.oracle import Choices, Cutoff, Results, Row, evaluate, group_by_query, mean, to_float32
 from support.random_rankings import (
     CHOICES_OF_TOOL,
     CUTOFFS,
     DATA_SETS,
     PRINTED_DECIMALS,
     TIES_UNSPECIFIED,
-    choices_of_mean,
+    choose_for_mean,
+    find_queries_without_ties,
     load,
-    queries_without_ties,
     random_rows,
 )
 
@@ -44,7 +44,7 @@ def test_every_query_of_the_shared_rankings(shared_data: Path, name: str):
     for tool, run in sorted({key[:2] for key in shared.per_query}):
         rows = shared.rows[run]
         results = evaluate(rows, CHOICES_OF_TOOL[tool], CUTOFFS)
-        untied = {k: queries_without_ties(rows, k) for k in CUTOFFS}
+        untied = {k: find_queries_without_ties(rows, k) for k in CUTOFFS}
         got = {key: result.ndcg for key, result in results.items() if result.ndcg is not None}
         expected = {key[2:]: value for key, value in shared.per_query.items() if key[:2] == (tool, run)}
         assert got.keys() == expected.keys(), (tool, run)
@@ -63,7 +63,7 @@ def test_every_mean_of_the_shared_rankings(shared_data: Path, name: str):
     for (tool, run, mean_over, k), (n_queries, value) in shared.means.items():
         if tool in TIES_UNSPECIFIED:
             continue
-        key = (run, choices_of_mean(tool, mean_over))
+        key = (run, choose_for_mean(tool, mean_over))
         if key not in results:
             results[key] = evaluate(shared.rows[run], key[1], CUTOFFS)
         counted = [r for (_, its_k), r in results[key].items() if its_k == k and r.ndcg is not None]
@@ -124,7 +124,7 @@ def listed_arrays(rows: Sequence[Row], exponential: bool) -> tuple[np.ndarray, n
 def test_scikit_learn_ndcg(seed, shape, gain):
     rows = random_rows(seed, max_items=20, fractional=True, **shape)
     results = evaluate(rows, replace(SKLEARN, gain=gain), [1, 2, 5, 100, None])
-    its_rows = rows_by_query(rows)
+    its_rows = group_by_query(rows)
     compared = 0
     for (query, k), result in results.items():
         if result.dcg is None or result.n_items < 2:  # scikit-learn refuses a single item
@@ -143,7 +143,7 @@ def test_scikit_learn_dcg(seed, ties, discount, log_base):
     rows = random_rows(seed, max_items=20, fractional=True, negatives=True, ties=ties)
     rule = "expected" if ties else ("item_asc", "item_desc", "input_order", "best", "worst")[seed % 5]
     results = evaluate(rows, Choices(gain="linear", discount=discount, ties=rule), [1, 5, None])
-    its_rows = rows_by_query(rows)
+    its_rows = group_by_query(rows)
     for (query, k), result in results.items():
         if result.dcg is not None and result.n_items > 1:  # scikit-learn refuses a single item
             gains, scores = listed_arrays(its_rows[query], exponential=False)

@@ -24,7 +24,7 @@ from support.arrow_rows import (
 )
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
-from support.spark_rankings import ranks_of
+from support.spark_rankings import compute_ranks
 
 from ndcg_spark.core.batches import hash_keys
 from ndcg_spark.errors import InputRefusedError
@@ -100,7 +100,7 @@ def tables_of(form: str, rows: Sequence[Row], choices: Choices, settings: Evalua
     ranks = None
     if "ranks" in form:
         settings = replace(settings, columns=replace(settings.columns, rank="rank"))
-        ranks = ranks_of(rows, choices)
+        ranks = compute_ranks(rows, choices)
     canonical = build_canonical_rows(rows, settings, ranks)
     if "judgments" in form:
         return Tables(settings, select_run(canonical), select_judgments(canonical))

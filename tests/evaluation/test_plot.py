@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from pyspark.sql import functions as F
-from support.spark_rankings import close
+from support.spark_rankings import is_close
 
 from ndcg_spark import evaluate
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
@@ -83,7 +83,7 @@ def test_a_bin_is_a_twentieth_of_what_values_span():
     group = Group(run="", label="all", value=6.0, low=5.0, high=7.0, n=64)  # a deviation of about 4: 18 / 20
     assert choose_bin_width([group], within_1=False) == 1.0
     one = Group(run="", label="all", value=0.0, low=None, high=None, n=1)
-    assert close(choose_bin_width([one], within_1=False), 1.0)
+    assert is_close(choose_bin_width([one], within_1=False), 1.0)
 
 
 def test_the_largest_groups_are_drawn():

@@ -13,7 +13,7 @@ from support.engines import collect_rows, parametrize_engine, run_refused, table
 from support.main_job import write_table
 from support.oracle import Choices, Row, evaluate
 from support.random_rankings import random_rows
-from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings, shuffled
+from support.spark_rankings import Case, assert_same_results, collect_cases, session_settings, shuffle_rows
 
 from ndcg_spark import evaluate as evaluate_tables
 from ndcg_spark.conventions import Convention
@@ -36,7 +36,7 @@ def _one_shuffle_partition(request):
 
 def with_other_scores(rows: list[Row], seed: int) -> list[Row]:
     """The same items and judgments under the scores of another ranker; other items are not retrieved."""
-    scores = [row.score for row in shuffled(rows, seed)]
+    scores = [row.score for row in shuffle_rows(rows, seed)]
     return [
         replace(row, score=0.25 if score is None and row.relevance is None else score)
         for row, score in zip(rows, scores, strict=True)

@@ -15,9 +15,9 @@ from support.random_rankings import (
     DATA_SETS,
     PRINTED_DECIMALS,
     TIES_UNSPECIFIED,
-    choices_of_mean,
+    choose_for_mean,
+    find_queries_without_ties,
     load,
-    queries_without_ties,
 )
 from support.spark_rankings import Case, build_convention, collect_cases, session_settings
 
@@ -114,7 +114,7 @@ def test_other_tools(spark, shared_data):
         for name in DATA_SETS
         for run, rows in load(shared_data, name).rows.items()
         for k in CUTOFFS
-        for query in queries_without_ties(rows, k)
+        for query in find_queries_without_ties(rows, k)
     }
     compared: dict[tuple[str, str], int] = {}
     for tool, got in collect_cases(cases).items():
@@ -177,7 +177,7 @@ def test_means_and_numbers_of_queries(spark, shared_data):
         for (tool, run, over, k), group in load(shared_data, name).means.items()
     }
     chosen = {
-        (tool, over): build_convention(choices_of_mean(tool, over))
+        (tool, over): build_convention(choose_for_mean(tool, over))
         for tool, _, over, _ in means
         if tool in CHOICES_OF_TOOL and tool not in TIES_UNSPECIFIED and CHOICES_OF_TOOL[tool].ties != "expected"
     }

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import functions as F
 from support.engines import table
 from support.expectations import collect_refusal
-from support.oracle import Choices, evaluate, gain_function, ranked
+from support.oracle import Choices, build_ranking, evaluate, parse_gain
 from support.random_rankings import random_rows
-from support.spark_rankings import array_table, build_convention, close, scored_table
+from support.spark_rankings import build_convention, create_array_table, create_scored_table, is_close
 
 from ndcg_spark import Convention
 from ndcg_spark import evaluate as evaluate_tables
@@ -31,7 +31,7 @@ def test_rows_add_up_to_dcg_and_idcg(spark, name):
     }[name]
     rows = random_rows(80, negatives=name == "negatives")
     settings = EvaluationSettings(convention=build_convention(choices), cutoffs=(None,), null_score="unretrieved")
-    viewed = rank_rows(scored_table(spark, rows), settings).collect()
+    viewed = rank_rows(create_scored_table(spark, rows), settings).collect()
     by_query: dict[str, list] = {}
     for row in viewed:
         by_query.setdefault(row["query_id"], []).append(row)
@@ -44,14 +44,14 @@ def test_rows_add_up_to_dcg_and_idcg(spark, name):
             ("ideal_rank", "ideal_discount", result.idcg),
         ):
             counted = [row for row in group if row[rank] is not None and row[rank] <= end]
-            assert close(sum(row["gain"] * row[discount] for row in counted), expected), (query, k, rank)
+            assert is_close(sum(row["gain"] * row[discount] for row in counted), expected), (query, k, rank)
 
 
 def test_the_view_of_a_query(spark):
     """Rank, ideal rank, gain and discount of each item, an unretrieved and an unjudged one among them."""
-    rows = ranked((1.0, None), unretrieved=(2.0,))
-    viewed = rank_rows(scored_table(spark, rows), EvaluationSettings(null_score="unretrieved")).collect()
-    gain = gain_function("exponential")
+    rows = build_ranking((1.0, None), unretrieved=(2.0,))
+    viewed = rank_rows(create_scored_table(spark, rows), EvaluationSettings(null_score="unretrieved")).collect()
+    gain = parse_gain("exponential")
     third = 1 / 1.584962500721156
     assert {row["item"]: (row["rank"], row["ideal_rank"], row["gain"]) for row in viewed} == {
         "0": (1, 2, gain(1.0)),
@@ -65,7 +65,7 @@ def test_the_view_of_a_query(spark):
 
 
 def test_the_view_ranks_by_score_and_shows_items(spark):
-    frame = scored_table(spark, ranked((1.0,)))
+    frame = create_scored_table(spark, build_ranking((1.0,)))
     with pytest.raises(InvalidParameterError, match="remove rank="):
         rank_rows(frame, EvaluationSettings(columns=Columns(rank="rank")))
     with pytest.raises(InvalidParameterError, match="explain_ranks needs the item column"):
@@ -140,7 +140,7 @@ def test_evaluate_starts_no_job(spark):
     """For every form of input; the action on the last one shows that jobs would have been counted."""
     rows = random_rows(81, special=False, unretrieved=False)
     choices = Choices(ties="item_asc")
-    long, arrays = scored_table(spark, rows, choices), array_table(spark, rows, choices)
+    long, arrays = create_scored_table(spark, rows, choices), create_array_table(spark, rows, choices)
     judgments = long.where("relevance is not null").select("query_id", "item_id", "relevance")
     actual = []
 

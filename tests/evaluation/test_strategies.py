@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from support.arrow_rows import build_array_table, build_forms, build_long_table, choose_convention
 from support.engines import collect_rows, parametrize_engine, table
-from support.oracle import Choices, Cutoff, Row, evaluate, mean, ranked
+from support.oracle import Choices, Cutoff, Row, build_ranking, evaluate, mean
 from support.random_rankings import GIANT_QUERY, random_rows
 from support.spark_rankings import (
     LONG,
@@ -20,9 +20,9 @@ from support.spark_rankings import (
     Case,
     assert_same_results,
     build_convention,
+    build_strategy_cases,
     collect_cases,
-    differences,
-    every_strategy,
+    describe_differences,
     session_settings,
 )
 
@@ -90,7 +90,7 @@ def test_every_form_equals_the_oracle(name, seed):
     cases = dict(cases_of(rows, choices, CUTOFFS))
     assert len(cases) == (2 if name in ("expected", "best, skip") else 6)
     for form, case in cases.items():
-        assert differences(case.results_here(), expected) == "", form
+        assert describe_differences(case.results_here(), expected) == "", form
         means = {row["k"]: row["value"] for row in collect_rows(case.ranking_here().summary(), "ndcg")}
         assert means == pytest.approx({k: mean(expected, k) for k in CUTOFFS}, abs=1e-12), form
 
@@ -101,12 +101,12 @@ OF_SPARK = ("item_desc, clip, float32", "integers down, table, clip, retrieved",
 @pytest.mark.parametrize("name", OF_SPARK)
 def test_every_strategy_equals_the_oracle(spark, name):
     rows, choices = rows_for(name), CHOICES[name]
-    ways = every_strategy(spark, rows, choices, CUTOFFS)
+    ways = build_strategy_cases(spark, rows, choices, CUTOFFS)
     assert len(ways) == 10
     with session_settings(spark, **SHORT_LIVED_PLANS):
         actual = collect_cases(ways)
     expected = evaluate(rows, choices, CUTOFFS)
-    assert {way: differences(got, expected) for way, got in actual.items()} == dict.fromkeys(ways, "")
+    assert {way: describe_differences(got, expected) for way, got in actual.items()} == dict.fromkeys(ways, "")
 
 
 def test_the_random_rankings_meet_every_status():
@@ -121,9 +121,9 @@ def test_the_ideal_list_of_as_many_is_no_longer_than_the_condensed_list():
     Two of three left: DCG 1, IDCG 1 + 1/log2(3). With none left, the ideal list is empty and nothing relevant.
     """
     condensed = Choices(gain="linear", ties="item_asc", ideal="as_many", unjudged="condensed")
-    rows = ranked((None, None, 1.0), unretrieved=(1.0, 1.0))
-    rows += ranked((1.0, None, 0.0), unretrieved=(1.0, 1.0), query="two left")
-    rows += ranked((None,), unretrieved=(1.0,), query="none left") + random_rows(43, n_queries=12)
+    rows = build_ranking((None, None, 1.0), unretrieved=(1.0, 1.0))
+    rows += build_ranking((1.0, None, 0.0), unretrieved=(1.0, 1.0), query="two left")
+    rows += build_ranking((None,), unretrieved=(1.0,), query="none left") + random_rows(43, n_queries=12)
     both, expected = 1 + 0.6309297535714575, evaluate(rows, condensed, (2, 3, None))
     for form, case in cases_of(rows, condensed, (2, 3, None)):
         got = case.results_here()
@@ -134,7 +134,7 @@ def test_the_ideal_list_of_as_many_is_no_longer_than_the_condensed_list():
             (0.0, 0.0),
         ], form
         assert [element.ndcg for element in hand] == [1.0, pytest.approx(1 / both), 0.0], form
-        assert differences(got, expected) == "", form
+        assert describe_differences(got, expected) == "", form
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ def test_given_ranks_with_gaps_keep_their_discounts(engine, k):
 @pytest.mark.parametrize("check", ["top", "none"])
 def test_items_of_relevance_0_keep_negative_ones_from_the_first_ideal_ranks(check):
     """Given ranks do not list zeros; by hand, linear: the ideal of -1,0,2 is 2 + 0 - 1/log2(4)."""
-    rows = ranked((-1.0, 0.0, 2.0), query="q") + ranked((-1.0, -2.0, 1.0), query="no zero")
-    rows += ranked((0.0, -1.0, 0.0, 0.0), query="zeros enough") + random_rows(44, negatives=True)
+    rows = build_ranking((-1.0, 0.0, 2.0), query="q") + build_ranking((-1.0, -2.0, 1.0), query="no zero")
+    rows += build_ranking((0.0, -1.0, 0.0, 0.0), query="zeros enough") + random_rows(44, negatives=True)
     choices = Choices(gain="linear", ties="item_asc")
     settings = EvaluationSettings(
         columns=RANKED, cutoffs=(1, 2, 3, 12), null_score="unretrieved", check_duplicates=check,
@@ -213,8 +213,8 @@ MISSING = Row(query="missing", item="x", relevance=1.0)
 @pytest.mark.parametrize(
     ("rows", "ideal"),
     [
-        ([*ranked((1.0, None), unretrieved=(2.0,)), MISSING], "retrieved"),
-        ([*ranked((None, 1.0), unretrieved=(2.0,)), MISSING], "judged"),
+        ([*build_ranking((1.0, None), unretrieved=(2.0,)), MISSING], "retrieved"),
+        ([*build_ranking((None, 1.0), unretrieved=(2.0,)), MISSING], "judged"),
     ],
 )
 def test_judged_items_that_are_not_in_an_array_count(rows, ideal):

@@ -15,15 +15,15 @@ from sklearn.metrics import ndcg_score
 from support.arrow_rows import build_long_table
 from support.engines import parametrize_engine
 from support.main_job import assert_refused, find_value, mean_ndcg, write_rows
-from support.oracle import Choices, Cutoff, Row, evaluate, only, rows_by_query, scored, to_float32
+from support.oracle import Choices, Cutoff, Row, build_rows, evaluate, evaluate_single, group_by_query, to_float32
 from support.random_rankings import random_rows
 from support.spark_rankings import (
     EXACT_FIELDS,
     Case,
     build_convention,
-    close,
+    is_close,
     session_settings,
-    shuffled,
+    shuffle_rows,
 )
 
 from ndcg_spark import PRESETS
@@ -84,7 +84,9 @@ def values_of_all_orders(scores: Sequence[float], relevances: Sequence[float], k
 def test_the_oracle_is_the_mean_the_maximum_and_the_minimum_over_all_orders(scores, relevances, n_orders, k):
     every = values_of_all_orders(scores, relevances, k)
     assert len(every) == n_orders
-    got = [only(scored(scores, relevances), Choices(gain="linear", ties=ties), k).ndcg for ties in RULES]
+    got = [
+        evaluate_single(build_rows(scores, relevances), Choices(gain="linear", ties=ties), k).ndcg for ties in RULES
+    ]
     assert got == pytest.approx([math.fsum(every) / n_orders, max(every), min(every)], rel=0, abs=EXACT)
 
 
@@ -105,7 +107,7 @@ def tied_share(rows: Sequence[Row], choices: Choices, k: Cutoff) -> float:
 def expected_of(rows: Sequence[Row], choices: Choices, cutoffs: Sequence[Cutoff]) -> dict[Any, dict[str, Any]]:
     """What the oracle says of each (query, k), tie bounds included; these are null where the query has no NDCG."""
     own, best, worst = (evaluate(rows, replace(choices, ties=t), cutoffs) for t in (choices.ties, "best", "worst"))
-    its_rows = rows_by_query(rows)
+    its_rows = group_by_query(rows)
     actual = {key: asdict(result) for key, result in own.items()}
     for key, row in actual.items():
         share = None if row["ndcg"] is None else tied_share(its_rows[key[0]], choices, key[1])
@@ -151,7 +153,7 @@ def test_every_query_scores_what_the_oracle_says(engine, name):
         for key, values in expected.items():
             for field, value in values.items():
                 group = got[key][field]
-                same = group == value if field in EXACT_FIELDS else close(group, value, EXACT)
+                same = group == value if field in EXACT_FIELDS else is_close(group, value, EXACT)
                 assert same, f"{form}, {key}, {field}: got {group}, expected {value}"
 
 
@@ -162,7 +164,7 @@ def test_the_random_rankings_are_hostile_enough(name):
     best, expected, worst = (
         evaluate(rows, replace(choices, ties=ties), (*CAPPED, 10)) for ties in ("best", "expected", "worst")
     )
-    its_rows = rows_by_query(rows)
+    its_rows = group_by_query(rows)
     for k in (*CAPPED, 10):
         straddled = [query for query in its_rows if tied_share(its_rows[query], choices, k) > 0]
         dcgs = [[group[query, k].dcg for group in (best, expected, worst)] for query in straddled]
@@ -180,7 +182,7 @@ def test_expected_ties_are_those_of_scikit_learn():
         300, n_queries=40, max_items=20, fractional=True, nulls=False, unretrieved=False, special=False
     )
     lists = {
-        query: group for query, group in rows_by_query(rows).items() if len(group) > 1
+        query: group for query, group in group_by_query(rows).items() if len(group) > 1
     }  # it refuses single items
     kept = [row for group in lists.values() for row in group]
     settings = EvaluationSettings(cutoffs=(1, 3, 10, None), convention=PRESETS["sklearn"])
@@ -213,8 +215,8 @@ def test_neither_row_order_nor_partitions_nor_the_form_change_a_bit(spark):
     rows, choices = random_rows(301, n_queries=10, max_items=25, fractional=True), Choices(gain="power:1.5")
     cases = {
         "long": (1, case_of(rows, choices, (2, 7), "long")),
-        "seven": (7, case_of(shuffled(rows, 5), choices, (2, 7), "long")),
-        "judgments": (7, case_of(shuffled(rows, 5), choices, (2, 7), "judgments")),
+        "seven": (7, case_of(shuffle_rows(rows, 5), choices, (2, 7), "long")),
+        "judgments": (7, case_of(shuffle_rows(rows, 5), choices, (2, 7), "judgments")),
     }
     frames = {}
     for name, (n_partitions, case) in cases.items():

@@ -14,7 +14,7 @@ from support.metric_definitions import average_over_orders
 from support.oracle import Choices
 from support.oracle import evaluate as evaluate_rows
 from support.random_rankings import random_rows
-from support.spark_rankings import close, scored_table
+from support.spark_rankings import create_scored_table, is_close
 
 from ndcg_spark import functions as f
 from ndcg_spark.errors import InvalidParameterError
@@ -55,10 +55,12 @@ def test_dcg_and_ndcg_are_those_of_the_oracle(spark, gain, ties, discount):
     spec = {"gain": gain, "ties": ties, "discount": discount}
     columns = [f.ndcg_at("score", "relevance", k=k, no_relevant="one", **spec).alias(f"ndcg {k}") for k in cutoffs]
     columns += [f.dcg_at(F.col("score"), F.col("relevance"), k=k, **spec).alias(f"dcg {k}") for k in cutoffs]
-    actual = {row["query_id"]: row for row in scored_table(spark, rows).groupBy("query_id").agg(*columns).collect()}
+    actual = {
+        row["query_id"]: row for row in create_scored_table(spark, rows).groupBy("query_id").agg(*columns).collect()
+    }
     for (query, k), result in evaluate_rows(rows, choices, list(cutoffs)).items():
-        assert close(actual[query][f"ndcg {k}"], result.ndcg), (query, k)
-        assert close(actual[query][f"dcg {k}"], result.dcg), (query, k)
+        assert is_close(actual[query][f"ndcg {k}"], result.ndcg), (query, k)
+        assert is_close(actual[query][f"dcg {k}"], result.dcg), (query, k)
 
 
 def _gain_of(gain: str):
@@ -120,7 +122,7 @@ def test_the_mean_is_that_of_evaluate(spark):
     from ndcg_spark import evaluate
 
     rows = random_rows(7, n_queries=30)
-    table = scored_table(spark, rows)
+    table = create_scored_table(spark, rows)
     metrics = {"ndcg": f.ndcg_at, "p": f.precision_at, "r": f.recall_at, "ap": f.average_precision_at}
     metrics |= {"rr": f.reciprocal_rank_at, "dcg": f.dcg_at}
     result = evaluate(table, k=[3, "all"], metrics=[*metrics], null_score="unretrieved").summary.collect()
@@ -135,7 +137,7 @@ def test_the_mean_is_that_of_evaluate(spark):
     compared = 0
     for name in metrics:
         for k in (3, None):
-            assert close(means[f"{name} {k}"], expected[name, k]), (name, k)
+            assert is_close(means[f"{name} {k}"], expected[name, k]), (name, k)
             compared += 1
     assert compared == 12
 
@@ -231,7 +233,10 @@ def test_a_pivot_has_the_values_of_its_groups(spark):
     )
     for version in "ab":
         for one in asked:
-            assert close(beside[f"{version}_{one.__name__}"], alone[version][one.__name__]), (version, one.__name__)
+            assert is_close(beside[f"{version}_{one.__name__}"], alone[version][one.__name__]), (
+                version,
+                one.__name__,
+            )
     assert alone["b"]["recall_at"] == pytest.approx(2 / 3)
 
 

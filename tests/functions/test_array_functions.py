@@ -10,8 +10,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from support import metric_definitions
 from support.expectations import collect_refusal
-from support.oracle import Choices, Row, only, ranked
-from support.spark_rankings import close
+from support.oracle import Choices, Row, build_ranking, evaluate_single
+from support.spark_rankings import is_close
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.functions import average_precision, dcg, ndcg, precision, recall, reciprocal_rank
@@ -40,18 +40,18 @@ def test_columns_of_arrays(spark):
         columns += [dcg(table["rels"], k=k).alias(f"dcg {k}") for k in cutoffs]
         for row in table.select("n", *columns).collect():
             for k, policy in pairs:
-                rows = ranked(lists[row["n"]] or [])
+                rows = build_ranking(lists[row["n"]] or [])
                 exponential = expected_of(rows, Choices(ties="item_asc"), k)[0]
-                assert close(row[f"dcg {k}"], exponential), (lists[row["n"]], k, kind)
+                assert is_close(row[f"dcg {k}"], exponential), (lists[row["n"]], k, kind)
                 choices = Choices(gain="linear", ties="item_asc", no_relevant=policy)
-                assert close(row[f"ndcg {k}"], expected_of(rows, choices, k)[1]), (lists[row["n"]], k, kind)
+                assert is_close(row[f"ndcg {k}"], expected_of(rows, choices, k)[1]), (lists[row["n"]], k, kind)
 
 
 def expected_of(rows: list[Row], choices: Choices, k: int | None) -> tuple[float | None, float | None]:
     """DCG and NDCG of a list; null where nothing is judged."""
     if not rows:
         return None, None
-    result = only(rows, choices, k)
+    result = evaluate_single(rows, choices, k)
     return result.dcg, result.ndcg
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 from support.random_rankings import random_rows
-from support.spark_rankings import close, scored_table, since_spark
+from support.spark_rankings import create_scored_table, is_close, since_spark
 
 from ndcg_spark import functions as f
 from ndcg_spark.errors import NdcgSparkError
@@ -37,7 +37,7 @@ def sql(spark):
 @needs_spark_4
 @pytest.mark.parametrize("ties", ["expected", "worst"])
 def test_lists_have_the_values_of_the_aggregates(sql, ties):
-    table = scored_table(sql, random_rows(11))
+    table = create_scored_table(sql, random_rows(11))
     asked = {
         **{
             f"{LIST}, {k}, '{gain}', '{ties}'": {"k": k, "gain": gain}
@@ -61,7 +61,7 @@ def test_lists_have_the_values_of_the_aggregates(sql, ties):
     for start in range(0, len(named), 8):  # plans of many long expressions take long to compile
         for row in table.groupBy("query_id").agg(*named[start : start + 8]).collect():
             for actual, expected in zip(row[1::2], row[2::2], strict=True):
-                assert close(actual, expected), (row["query_id"], start)
+                assert is_close(actual, expected), (row["query_id"], start)
                 compared += 1
     assert compared > 200
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.ml.evaluation import RankingEvaluator
 from support.oracle import Choices, Row, evaluate, mean
 from support.random_rankings import random_rows
-from support.spark_rankings import scored_table
+from support.spark_rankings import create_scored_table
 
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
 from ndcg_spark.ml import NdcgEvaluator, with_query_folds
@@ -27,7 +27,7 @@ NAMES = {"predictionCol": "score", "labelCol": "relevance"}
 
 @pytest.fixture(scope="module")
 def predictions(spark):
-    return scored_table(spark, ROWS).cache()
+    return create_scored_table(spark, ROWS).cache()
 
 
 def test_the_mean_is_that_of_the_definition(predictions):

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from support import engines
 from support.oracle import Row
 from support.processes import run_process
-from support.spark_rankings import SHORT_LIVED, scored_table
+from support.spark_rankings import SHORT_LIVED, create_scored_table
 
 from ndcg_spark import evaluate
 from ndcg_spark.conventions import Convention
@@ -198,7 +198,7 @@ def link_packages_of(folder: Path, extras: tuple[str, ...]) -> None:
 
 
 def test_rows_of_a_metric_table_and_several_rankers(mlflow, spark):
-    night = evaluate(scored_table(spark, ROWS), metrics=["p(rel=1)@1", "rr"]).summary
+    night = evaluate(create_scored_table(spark, ROWS), metrics=["p(rel=1)@1", "rr"]).summary
     night = night.drop("run").crossJoin(spark.createDataFrame([("new/model",), ("old",)], "run string"))
     for name, value in (("convention", "default;gain=linear"), ("config_hash", "c0ffee"), ("package_version", "9.9")):
         night = night.selectExpr("*", f"'{value}' as {name}")

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from datetime import date, datetime
 
 import pytest
-from support.processes import terminal
+from support.processes import open_terminal
 
 from ndcg_spark.conventions import Convention
 from ndcg_spark.errors import InvalidParameterError
@@ -186,7 +186,7 @@ def test_a_line_a_group_in_a_log(capsys):
 
 def test_a_table_at_a_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    with terminal() as (stream, read), redirect_stdout(stream):
+    with open_terminal() as (stream, read), redirect_stdout(stream):
         show_summary([row("a", value=0.1234), row("a", "country", None, value=0.5, half=None)])
         out = read()
     for text in ("means", "ndcg@10", "overall", "country=null", "1,234", "0.1234 ± 0.2500", "0.5000"):

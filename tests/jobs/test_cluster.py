@@ -17,7 +17,15 @@ from typing import Any
 import pytest
 from support.cluster import Cluster, Gate, SubmittedJob, kill, wait_for
 from support.disks import mount_small_disk
-from support.main_job import Ended, assert_refused, mean_ndcg, read_files, read_stored_rows, run_mean_ndcg, write_rows
+from support.main_job import (
+    RunResult,
+    assert_refused,
+    mean_ndcg,
+    read_files,
+    read_stored_rows,
+    run_mean_ndcg,
+    write_rows,
+)
 from support.object_store import SECRET, Server, s3_server
 from support.oracle import Row
 from support.processes import ROOT, build_package, make_bare_python
@@ -224,7 +232,7 @@ def test_rows_on_disks_that_machines_do_not_share_are_missed(stage, tables, tmp_
             cluster.submit(JOB, *wanted, folder=tmp_path / "job", settings=FILE_EACH) as job,
         ):
             ended = job.wait()
-        assert_refused(Ended(ended.code, "", ended.out), "executors wrote the others to their own disks")
+        assert_refused(RunResult(ended.code, "", ended.out), "executors wrote the others to their own disks")
         assert visible(disk.folder) == before
 
 
@@ -238,7 +246,7 @@ def test_executors_that_fill_a_disk(stage, tables, tmp_path, in_local_mode):
             ended = job.wait()
         disk.free()
         # spark-submit puts what a Python job writes to standard error on standard output.
-        message = Ended(ended.code, "", ended.out)
+        message = RunResult(ended.code, "", ended.out)
         assert_refused(message, "No space left on device")
         assert visible(disk.folder) == before
         with stage.cluster.submit(JOB, *flags(tables[1], disk.folder), folder=tmp_path / "again") as job:
@@ -260,7 +268,7 @@ def store(tables: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -
         yield server
 
 
-def at_the_store(stage: Stage, store: Server, folder: Path, *, credentials: bool) -> Ended:
+def at_the_store(stage: Stage, store: Server, folder: Path, *, credentials: bool) -> RunResult:
     """Run the job on `s3://data/rows`; the driver has credentials, and executors as is said.
 
     Executors of a standalone cluster have the environment of their worker, so only `spark.executorEnv` tells them.
@@ -290,7 +298,7 @@ def test_executors_without_credentials_of_an_object_store_are_refused(stage, sto
     ended = at_the_store(stage, store, tmp_path, credentials=False)
     # spark-submit puts what a Python job writes to standard error on standard output.
     assert_refused(
-        Ended(ended.code, "", ended.out), "--source parquet is not available", "s3://data/rows/", "ACCESS_DENIED"
+        RunResult(ended.code, "", ended.out), "--source parquet is not available", "s3://data/rows/", "ACCESS_DENIED"
     )
     assert SECRET not in ended.out
     assert not (tmp_path / "metrics").exists()

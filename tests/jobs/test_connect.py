@@ -15,7 +15,7 @@ import pytest
 from support.connect_server import NoServerError, connect_server
 from support.error_kinds import assert_expected_errors
 from support.main_job import find_value, write_rows
-from support.oracle import ranked
+from support.oracle import build_ranking
 from support.spark_rankings import SHORT_LIVED_SETTINGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.classic("processes with sessions of their own")]
@@ -113,7 +113,7 @@ def test_a_job_with_a_server_in_its_environment_ships_the_package_itself(server,
 
     The catalog is that of the server, in whose memory the table of the job is found later.
     """
-    source = write_rows(tmp_path / "rows.parquet", ranked([3, 2, 3, 0, 1, 2]))
+    source = write_rows(tmp_path / "rows.parquet", build_ranking([3, 2, 3, 0, 1, 2]))
     ended = subprocess.run(
         [
             sys.executable,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.main_job import (
-    Ended,
+    RunResult,
     assert_refused,
     mean_ndcg,
     read_files,
@@ -30,7 +30,7 @@ from support.main_job import (
     write_run,
     write_table,
 )
-from support.oracle import Row, ranked
+from support.oracle import Row, build_ranking
 from support.random_rankings import random_rows
 
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "shop")
@@ -56,7 +56,7 @@ sys.exit(code)
 """
 
 
-def by(engine: str, folder: Path, *arguments: object, rejects: bool = False) -> Ended:
+def by(engine: str, folder: Path, *arguments: object, rejects: bool = False) -> RunResult:
     """Run the job by an engine, with all outputs in a folder."""
     outputs = {**OUTPUTS, **({"--rejects": "rejects"} if rejects else {})}
     placed = [word for flag, name in outputs.items() for word in (flag, folder / engine / name)]
@@ -86,7 +86,7 @@ def layout(folder: Path) -> list[str]:
     )
 
 
-def assert_same(spark: Any, folder: Path, *arguments: object, rejects: bool = False, code: int = 0) -> Ended:
+def assert_same(spark: Any, folder: Path, *arguments: object, rejects: bool = False, code: int = 0) -> RunResult:
     """Both engines must leave the same tables and JSON, and say the same."""
     local, other = (by(engine, folder, *arguments, rejects=rejects) for engine in ("local", "spark"))
     assert (local.code, other.code) == (code, code), (local.err, other.err)
@@ -280,7 +280,7 @@ REFUSED = {
 def test_refusals(spark, tmp_path, rankings):
     unjudged = [Row(query="Q", item=f"i{n}", score=None, relevance=1.0) for n in range(3)]
     judgments = write_judgments(tmp_path / "judgments.parquet", unjudged)
-    run = write_run(tmp_path / "run.parquet", ranked([3, 2, 0]))
+    run = write_run(tmp_path / "run.parquet", build_ranking([3, 2, 0]))
     asked = [(("--input", run, "--judgments", judgments), "none of its queries is judged")]
     for at, (table, arguments) in enumerate(REFUSED.values()):
         path = tmp_path / table if isinstance(table, str) else rankings
@@ -436,20 +436,20 @@ def test_tables_of_a_catalog_and_queries_are_those_of_spark(tmp_path):
 # ------------------------------------------------------------------------------------------- processes without Spark
 
 
-def run_without_spark(folder: Path, *arguments: object, **environment: str) -> Ended:
+def run_without_spark(folder: Path, *arguments: object, **environment: str) -> RunResult:
     command = [sys.executable, "-c", WITHOUT_SPARK, *map(str, arguments)]
     of_spark = ("PYSPARK", "SPARK")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(of_spark)}
     process = subprocess.run(
         command, cwd=folder, env={**kept, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True
     )
-    return Ended(process.returncode, process.stdout, process.stderr)
+    return RunResult(process.returncode, process.stdout, process.stderr)
 
 
 @pytest.mark.slow
 def test_without_spark_and_pandas(tmp_path):
     """`--engine` is not named: nothing points to a Spark."""
-    write_rows(tmp_path / "rankings.parquet", ranked([3, 2, 3, 0, 1, 2]))
+    write_rows(tmp_path / "rankings.parquet", build_ranking([3, 2, 3, 0, 1, 2]))
     ended = run_without_spark(
         tmp_path, "mean-ndcg", "--input", "rankings.parquet", "--output", "metrics/",
         "--per-query-output", "queries/", "--on-invalid", "reject", "--rejects", "bad/",
@@ -481,7 +481,7 @@ def test_without_spark_and_pandas(tmp_path):
     ids=["catalog", "remote", "conf", "output", "another command"],
 )
 def test_without_spark_a_job_says_why_it_needs_it(tmp_path, arguments, environment, why):
-    write_rows(tmp_path / "rankings.parquet", ranked([3, 2, 3]))
+    write_rows(tmp_path / "rankings.parquet", build_ranking([3, 2, 3]))
     ended = run_without_spark(tmp_path, *arguments, **environment)
     assert (ended.code, ended.out) == (2, "")
     line, _ = ended.err.splitlines()
@@ -519,7 +519,7 @@ def many_rows(tmp_path_factory) -> Path:
 def test_a_signal_ends_a_job_in_one_line(tmp_path, many_rows, number, code, word, processes):
     """The run log says so; old rows stay, and no process, temporary folder or claim is left."""
     places = ("--output", tmp_path / "metrics", "--run-log", tmp_path / "runs")
-    write_rows(tmp_path / "few.parquet", ranked([3, 2, 0]))
+    write_rows(tmp_path / "few.parquet", build_ranking([3, 2, 0]))
     assert run_without_spark(tmp_path, "mean-ndcg", "--input", "few.parquet", *NIGHT, *places[:2]).code == 0
     before, temporary = read_files(tmp_path / "metrics"), tmp_path / "temporary"
     temporary.mkdir()

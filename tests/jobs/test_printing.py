@@ -11,7 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from support.processes import terminal
+from support.processes import open_terminal
 
 from ndcg_spark.errors import to_one_line
 from ndcg_spark.evaluation.printed import show_summary
@@ -95,7 +95,7 @@ def test_names_are_neither_markup_nor_control_characters(at_a_terminal):
         | {"ci_low": None, "ci_high": None, "asked": None}
         for name in names
     ]
-    with terminal() as (stream, read), redirect_stdout(stream if at_a_terminal else io.StringIO()) as out:
+    with open_terminal() as (stream, read), redirect_stdout(stream if at_a_terminal else io.StringIO()) as out:
         show_summary(summary)
         printed = read() if at_a_terminal else out.getvalue()
     shown = [line for line in printed.splitlines() if "0.5000" in line]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 from support.disks import drop_root, make_closed_folder
-from support.processes import terminal, wait_for
+from support.processes import open_terminal, wait_for_text
 
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.places import Source
@@ -43,7 +43,7 @@ class ConnectSession:
 @contextmanager
 def at_a_terminal() -> Iterator[Callable[[], str]]:
     """Standard error is a terminal; a function says what it has shown."""
-    with terminal() as (stream, read), redirect_stderr(stream):
+    with open_terminal() as (stream, read), redirect_stderr(stream):
         yield read
 
 
@@ -62,7 +62,7 @@ def test_tasks_are_counted_on_connect() -> None:
                 handler(stages=[], inflight_tasks=0, operation_id="x", done=False)
                 handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)
                 handler(stages=stages, inflight_tasks=0, operation_id="x", done=True)
-                wait_for("ranking: 3 of 12 tasks, 2 running", shown)
+                wait_for_text("ranking: 3 of 12 tasks, 2 running", shown)
             handler(stages=stages, inflight_tasks=3, operation_id="x", done=False)
         text = shown()
     assert session.handlers == []
@@ -91,7 +91,7 @@ def test_a_classic_session_has_its_own_bar(spark: SparkSession) -> None:
     with at_a_terminal() as shown:
         progress = Progress()
         with progress.show_tasks(spark), progress.step("ranking"):
-            wait_for("ranking", shown)
+            wait_for_text("ranking", shown)
         text = shown()
     assert [what for what, _ in progress.steps] == ["ranking"]
     assert "tasks" not in text

@@ -28,7 +28,7 @@ from support.main_job import (
     write_rows,
     write_table,
 )
-from support.oracle import ranked
+from support.oracle import build_ranking
 from support.spark_rankings import since_spark
 
 from ndcg_spark import __version__
@@ -48,7 +48,7 @@ LOCAL = ("--engine", "local")
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A working folder with a table of six good rows, and one whose second row is bad."""
-    write_rows(tmp_path / "in.parquet", ranked([3, 2, 3, 0, 1, 2]))
+    write_rows(tmp_path / "in.parquet", build_ranking([3, 2, 3, 0, 1, 2]))
     bad = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [2.0, float("nan")], "relevance": [1.0, 0.0]}
     write_table(tmp_path / "bad.parquet", bad)
     return tmp_path
@@ -253,7 +253,7 @@ def test_a_catalog_table(place: Path, spark) -> None:
     spark=[("{place}/table", ["--input", "SELECT * FROM parquet.`{place}/table`"])],
 )
 def test_a_run_log_that_would_touch_something_else_is_refused(engine, place: Path, log: str, more: list[str]) -> None:
-    write_rows(place / "table" / "a.parquet", ranked([1, 0]))
+    write_rows(place / "table" / "a.parquet", build_ranking([1, 0]))
     (place / "all").mkdir()
     before = read_files(place)
     words = [element.format(place=place) for element in ["--input", "{place}/in.parquet", *more, "--run-log", log]]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyspark
 import pytest
 from support.disks import mount_small_disk
-from support.main_job import Ended, write_rows
-from support.oracle import ranked
-from support.processes import INCUBATOR, ROOT, installed, run_process
+from support.main_job import RunResult, write_rows
+from support.oracle import build_ranking
+from support.processes import INCUBATOR, ROOT, list_installed, run_process
 from support.spark_rankings import SHORT_LIVED
 
 from ndcg_spark.errors import NdcgSparkError
@@ -31,18 +31,18 @@ def program(path: Path, said: str) -> str:
     return str(path)
 
 
-def run_job(folder: Path, changed: dict[str, str | None], *flags: str | Path, before: str = "") -> Ended:
+def run_job(folder: Path, changed: dict[str, str | None], *flags: str | Path, before: str = "") -> RunResult:
     """The job in a process of its own, with these variables of the environment, below a shell that says `before`."""
     kept = {name: value for name, value in os.environ.items() if name not in ("SPARK_HOME", "SPARK_LOCAL_DIRS")}
     kept |= {"PYTHONPATH": str(ROOT), "SPARK_SUBMIT_OPTS": SHORT_LIVED, "PYSPARK_PYTHON": sys.executable}
     environment = {name: value for name, value in {**kept, **changed}.items() if value is not None}
-    source = write_rows(folder / "rows.parquet", ranked([3, 2, 3, 0, 1, 2]))
+    source = write_rows(folder / "rows.parquet", build_ranking([3, 2, 3, 0, 1, 2]))
     return run_process(
         ["/bin/sh", "-c", f'{before} exec "$@"', "sh", *JOB, "--input", source, *flags], folder, environment
     )
 
 
-def line_of(ended: Ended) -> str:
+def line_of(ended: RunResult) -> str:
     """The one line of a refusal."""
     assert (ended.code, ended.out) == (2, ""), ended.err
     (line,) = [line for line in ended.err.splitlines() if line != INCUBATOR]
@@ -170,7 +170,7 @@ def test_a_limit_of_open_files_is_a_line(tmp_path):
 
 def test_without_pyspark_a_line_says_what_to_install(tmp_path):
     """All other packages are there, and nothing else: -S leaves out the environment itself."""
-    for path in installed():
+    for path in list_installed():
         if not path.name.startswith("pyspark"):
             (tmp_path / path.name).symlink_to(path)
     paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
@@ -186,7 +186,7 @@ def test_without_pyspark_a_line_says_what_to_install(tmp_path):
 def test_a_full_disk_of_spark_is_a_line(tmp_path):
     """Not that of an output: what Spark exchanges between tasks does not fit."""
     with mount_small_disk(tmp_path / "disk", 64) as disk:
-        rows = [row for n in range(3000) for row in ranked([3, 2, n % 3], query=f"query {n}")]
+        rows = [row for n in range(3000) for row in build_ranking([3, 2, n % 3], query=f"query {n}")]
         source = write_rows(tmp_path / "many.csv", rows)
         flags = ("--input", source, "--conf", f"spark.local.dir={disk.folder}", "--output", tmp_path / "metrics")
         line = line_of(run_job(tmp_path, {}, *flags))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.main_job import Ended, assert_refused, read_stored_rows, run_command, write_table
+from support.main_job import RunResult, assert_refused, read_stored_rows, run_command, write_table
 from support.night_files import NIGHT
 
 from ndcg_spark.core.schemas import TableInfo
@@ -27,7 +27,7 @@ FORMS = {
 }
 
 
-def init(*words: object) -> Ended:
+def init(*words: object) -> RunResult:
     return run_command("init", *words)
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.source_rules import public
+from support.source_rules import list_public
 
 import ndcg_spark
 from ndcg_spark.comparison.tasks.finishing import RESULT_SCHEMA
@@ -19,8 +19,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def test_every_public_name_has_a_page():
     listed = set(re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE))
-    assert sorted(set(public()) - listed) == ["__version__"]
-    others = sorted(listed - set(public()))
+    assert sorted(set(list_public()) - listed) == ["__version__"]
+    others = sorted(listed - set(list_public()))
     assert [name for name in others if not name.startswith(("errors.", "mlflow."))] == []
 
 

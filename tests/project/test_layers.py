@@ -22,19 +22,19 @@ from support.source_rules import (
     SIZE_RULES,
     TEST_RULES,
     Source,
-    classic_only_names,
-    foreign_imports,
-    heavy_root_imports,
-    imports_of_later_kinds,
-    internal_sections,
-    kind_of,
-    long_functions,
-    misplaced_modules,
-    sources_in,
-    spelled_labels,
-    unexplained_stand_ins,
-    unpacked_functions,
-    upward_imports,
+    find_classic_only_names,
+    find_foreign_imports,
+    find_heavy_root_imports,
+    find_imports_of_later_kinds,
+    find_internal_sections,
+    find_kind,
+    find_long_functions,
+    find_misplaced_modules,
+    find_spelled_labels,
+    find_unexplained_stand_ins,
+    find_unpacked_functions,
+    find_upward_imports,
+    parse_sources,
 )
 
 METRICS = "ndcg_spark.metrics"
@@ -43,23 +43,23 @@ METRICS = "ndcg_spark.metrics"
 
 
 def test_there_is_a_package_to_look_at():
-    modules = {source.module for source in sources_in(PACKAGE)}
+    modules = {source.module for source in parse_sources(PACKAGE)}
     assert {PACKAGE, f"{PACKAGE}.errors", f"{PACKAGE}.core.exact"} <= modules
 
 
 @pytest.mark.parametrize("rule", LAYER_RULES, ids=lambda rule: rule.__name__)
 def test_the_package_obeys(rule):
-    assert [finding for source in sources_in(PACKAGE) for finding in rule(source)] == []
+    assert [finding for source in parse_sources(PACKAGE) for finding in rule(source)] == []
 
 
 @pytest.mark.parametrize("rule", SIZE_RULES, ids=lambda rule: rule.__name__)
 def test_package_and_jobs_and_scripts_obey(rule):
-    assert [finding for source in sources_in(PACKAGE, "jobs", "scripts") for finding in rule(source)] == []
+    assert [finding for source in parse_sources(PACKAGE, "jobs", "scripts") for finding in rule(source)] == []
 
 
 @pytest.mark.parametrize("rule", TEST_RULES, ids=lambda rule: rule.__name__)
 def test_the_tests_obey(rule):
-    assert [finding for source in sources_in("tests") for finding in rule(source)] == []
+    assert [finding for source in parse_sources("tests") for finding in rule(source)] == []
 
 
 def test_importing_the_package_loads_nothing_heavy():
@@ -73,8 +73,8 @@ def test_importing_the_package_loads_nothing_heavy():
 def test_what_workers_run_loads_no_spark():
     """Of Spark's own Python, a worker gets what its batches need."""
     last = next(at for at, kind in enumerate(KINDS) if kind.name == "tasks")
-    named = [source.module for source in sources_in(PACKAGE) if source.module != PACKAGE]
-    modules = [module for module in named if kind_of(module) <= last]
+    named = [source.module for source in parse_sources(PACKAGE) if source.module != PACKAGE]
+    modules = [module for module in named if find_kind(module) <= last]
     code = f"import sys, {', '.join(modules)}; print('pyspark' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
     assert len(modules) > 80
@@ -84,7 +84,7 @@ def test_what_workers_run_loads_no_spark():
 @pytest.mark.slow
 def test_every_public_name_is_there():
     """After every module was imported, too: a module of a name hides what the package looks up under it."""
-    names = ", ".join(sorted({source.module for source in sources_in(PACKAGE)}))
+    names = ", ".join(sorted({source.module for source in parse_sources(PACKAGE)}))
     code = (
         f"import {names}; package = {PACKAGE}; "
         f"rooms = [getattr(package, name) for name in {PUBLIC_ROOMS}]; "
@@ -106,8 +106,8 @@ SECTIONS = 'def roll_up():\n    """Add nights up.\n\n    Parameters\n    -------
 CORE, TASKS, HISTORY = "ndcg_spark.core.a", "ndcg_spark.evaluation.tasks.a", "ndcg_spark.history.work"
 REPLACE = "monkeypatch.setattr(a, 'call', {})"
 BAD = {
-    misplaced_modules: [("ndcg_spark.helpers", "")],
-    upward_imports: [
+    find_misplaced_modules: [("ndcg_spark.helpers", "")],
+    find_upward_imports: [
         (f"{METRICS}.dcg", "import ndcg_spark.evaluation.settings"),
         ("ndcg_spark.errors", "from ndcg_spark.core import exact"),
         (CORE, "from ndcg_spark import tables"),
@@ -119,31 +119,31 @@ BAD = {
         ("ndcg_spark.evaluation.api", "from ndcg_spark.comparison.api import compare"),  # a feature above
         ("ndcg_spark.jobs.logs", "from ndcg_spark.evaluation.settings import Columns"),
     ],
-    imports_of_later_kinds: [
+    find_imports_of_later_kinds: [
         ("ndcg_spark.comparison.kernels.a", "from ndcg_spark.comparison.tasks import summing"),
         ("ndcg_spark.comparison.tasks.a", "from ndcg_spark.core.columns import named"),
         ("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.work import open_inputs"),
         ("ndcg_spark.evaluation.settings", "from ndcg_spark.comparison.kernels import paired"),
         ("ndcg_spark.reports", "from ndcg_spark.reports.assembly import report", True),  # loads what is in it
     ],
-    foreign_imports: [
+    find_foreign_imports: [
         (TASKS, "from pyspark.sql import Row"),
         ("ndcg_spark.evaluation.settings", "import scipy"),
         (f"{METRICS}.dcg", "import pyarrow"),
         ("ndcg_spark.errors", "import pandas"),
         ("ndcg_spark.core.adapters", "import click"),
     ],
-    heavy_root_imports: [
+    find_heavy_root_imports: [
         (PACKAGE, "import numpy as np", True),
         (PACKAGE, "from .core import exact", True),
         (PACKAGE, "try:\n    import pyspark\nexcept E:\n    pass", True),
     ],
-    classic_only_names: [(CORE, "df.rdd.count()"), (CORE, "spark.sparkContext"), (CORE, "getattr(df, '_jdf')")],
-    unpacked_functions: [
+    find_classic_only_names: [(CORE, "df.rdd.count()"), (CORE, "spark.sparkContext"), (CORE, "getattr(df, '_jdf')")],
+    find_unpacked_functions: [
         (CORE, "rows.mapInArrow(score, schema=s)"),
         ("ndcg_spark.history.tasks", "def make_flagger(): pass"),
     ],
-    spelled_labels: [
+    find_spelled_labels: [
         (HISTORY, 'f"{metric}@{k}"'),
         (HISTORY, 'f"ndcg@{k}"'),
         (HISTORY, 'f"{name}@all"'),
@@ -155,9 +155,9 @@ BAD = {
         (HISTORY, 'F.coalesce("k", F.lit("all"))'),
         (HISTORY, 'by or "overall"'),
     ],
-    long_functions: [("jobs.a", long_function(MAX_FUNCTION_LINES + 1))],
-    internal_sections: [(CORE, SECTIONS)],
-    unexplained_stand_ins: [
+    find_long_functions: [("jobs.a", long_function(MAX_FUNCTION_LINES + 1))],
+    find_internal_sections: [(CORE, SECTIONS)],
+    find_unexplained_stand_ins: [
         ("tests.a", REPLACE.format("lambda _: True")),
         ("tests.a", "def answer(_):\n    return 1\n" + REPLACE.format("answer")),
         ("tests.a", "kept = a.other\nother = lambda x: kept(x)\n" + REPLACE.format("other")),
@@ -168,28 +168,28 @@ BAD = {
     ],
 }
 GOOD = {
-    upward_imports: [
+    find_upward_imports: [
         (TASKS, "from ndcg_spark.evaluation.settings import Columns"),
         ("ndcg_spark.jobs", "from ndcg_spark.errors import E"),
         ("ndcg_spark.tables", "from ndcg_spark._version import __version__"),
     ],
-    imports_of_later_kinds: [("ndcg_spark.metrics.a", "from ndcg_spark.core import ragged")],
-    foreign_imports: [(f"{METRICS}.dcg", "import math\nimport numpy")],
-    heavy_root_imports: [
+    find_imports_of_later_kinds: [("ndcg_spark.metrics.a", "from ndcg_spark.core import ragged")],
+    find_foreign_imports: [(f"{METRICS}.dcg", "import math\nimport numpy")],
+    find_heavy_root_imports: [
         (PACKAGE, "from ndcg_spark.errors import NdcgError", True),
         (PACKAGE, "def __getattr__(n):\n    import numpy", True),
         (PACKAGE, "if TYPE_CHECKING:\n    from .core import a", True),
     ],
-    classic_only_names: [(CORE, "rdd = 1  # .rdd")],
-    unpacked_functions: [(CORE, "in_workers(rows, f, task, schema=s)")],
-    spelled_labels: [
+    find_classic_only_names: [(CORE, "rdd = 1  # .rdd")],
+    find_unpacked_functions: [(CORE, "in_workers(rows, f, task, schema=s)")],
+    find_spelled_labels: [
         (HISTORY, 'f"remove @{k}"'),  # what a user wrote
         (HISTORY, 'run or "all"'),
         ("ndcg_spark.core.labels", "OVERALL = 'overall'"),
     ],
-    long_functions: [("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9))],
-    internal_sections: [("ndcg_spark.history.frames", SECTIONS), ("ndcg_spark.history.settings", SECTIONS)],
-    unexplained_stand_ins: [
+    find_long_functions: [("jobs.a", long_function(MAX_FUNCTION_LINES, "\n" * 9))],
+    find_internal_sections: [("ndcg_spark.history.frames", SECTIONS), ("ndcg_spark.history.settings", SECTIONS)],
+    find_unexplained_stand_ins: [
         ("tests.a", "def fail(_):\n    raise OSError\n" + REPLACE.format("fail")),
         ("tests.a", "kept, n = a.call, 1\n" + REPLACE.format("lambda x: kept(x)")),  # passes on
         ("tests.a", "# stands in for: x, because y\n" + REPLACE.format("None")),

@@ -12,7 +12,7 @@ from dataclasses import is_dataclass
 import click
 import pytest
 from support.main_job import assert_refused, mean_ndcg, run_command
-from support.source_rules import PACKAGE, WITH_SETTINGS, Source, public, sources_in
+from support.source_rules import PACKAGE, WITH_SETTINGS, Source, list_public, parse_sources
 
 from ndcg_spark import compare, evaluate, readable_errors, tables
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
@@ -78,7 +78,7 @@ def options_named(source: Source) -> list[str]:
 
 
 def arguments_of_python() -> set[str]:
-    named = [*public().values(), *(getattr(tables, name) for name in tables.__all__)]
+    named = [*list_public().values(), *(getattr(tables, name) for name in tables.__all__)]
     called = [name for name in named if inspect.isfunction(name) or is_dataclass(name)]
     return {name for element in [*called, *of_jobs()] for name in inspect.signature(element).parameters} | {*OPTIONS}
 
@@ -89,11 +89,11 @@ def of_jobs() -> list[type]:
     return [one for names in named for name, one in names.items() if name.endswith("JobSettings")]
 
 
-NAMED = sorted({name for source in sources_in(PACKAGE) for name in options_named(source)})
+NAMED = sorted({name for source in parse_sources(PACKAGE) for name in options_named(source)})
 
 
 def test_no_text_of_the_library_names_a_flag():
-    assert [finding for source in sources_in(PACKAGE) for finding in flags_named(source)] == []
+    assert [finding for source in parse_sources(PACKAGE) for finding in flags_named(source)] == []
 
 
 @pytest.mark.parametrize(

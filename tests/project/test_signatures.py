@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import pytest
 from pyspark.sql import DataFrame
-from support.source_rules import PUBLIC_ROOMS, names_for_type_checkers, names_of_room, public_functions
+from support.source_rules import PUBLIC_ROOMS, list_public_functions, list_public_names, list_type_checking_names
 
 import ndcg_spark
 from ndcg_spark.business.settings import LinkSettings
@@ -28,7 +28,7 @@ from ndcg_spark.retrieval.settings import RetrievalSettings
 
 ONLY_OF_SPARK = {element.__name__: element for element in (DataFrame, Evaluation, Comparison, Explanation)}
 """Names in annotations of functions that work without Spark, too."""
-FUNCTIONS = {name: one for name, one in public_functions().items() if name != "evaluation.evaluation_settings"}
+FUNCTIONS = {name: one for name, one in list_public_functions().items() if name != "evaluation.evaluation_settings"}
 
 
 def tied(name: str, *classes: type, without: Sequence[str] = ()) -> list[tuple[str, Setting]]:
@@ -103,13 +103,13 @@ def test_the_package_has_few_names_and_rooms_the_rest() -> None:
     assert (
         sorted(ndcg_spark.__all__)
         == dir(ndcg_spark)
-        == sorted([*names_for_type_checkers("ndcg_spark"), "__version__"])
+        == sorted([*list_type_checking_names("ndcg_spark"), "__version__"])
     )
 
 
 @pytest.mark.parametrize("room", PUBLIC_ROOMS)
 def test_type_checkers_see_the_names_of_a_room(room: str) -> None:
-    assert names_of_room(room) == names_for_type_checkers(f"ndcg_spark.{room}")
+    assert list_public_names(room) == list_type_checking_names(f"ndcg_spark.{room}")
 
 
 @pytest.mark.parametrize("place", ["ndcg_spark", *(f"ndcg_spark.{room}" for room in PUBLIC_ROOMS)])

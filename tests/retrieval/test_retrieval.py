@@ -10,7 +10,7 @@ import pytest
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions as F
 from support.expectations import collect_refusal
-from support.retrieval import ITEMS_178, QUERY_178, expected_ndcg
+from support.retrieval import ITEMS_178, QUERY_178, compute_ndcg
 from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
@@ -114,7 +114,7 @@ def test_digits_are_retrieved_as_by_loops(spark):
         others = np.arange(len(images)) != at
         scores = (unit[others] * unit[at]).sum(axis=1)
         relevance = (labels[others] == labels[at]).astype(float)
-        assert row["ndcg"] == pytest.approx(expected_ndcg(scores.tolist(), relevance.tolist(), row["k"]), abs=1e-12)
+        assert row["ndcg"] == pytest.approx(compute_ndcg(scores.tolist(), relevance.tolist(), row["k"]), abs=1e-12)
         assert (row["n_items"], row["n_relevant"]) == (len(relevance), relevance.sum())
     mean = np.mean([row["ndcg"] for row in values if row["k"] == 10])
     assert mean > 0.5  # a broken distance finds a tenth

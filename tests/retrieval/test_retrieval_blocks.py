@@ -10,11 +10,11 @@ import pytest
 from support.retrieval import (
     ITEMS_178,
     QUERY_178,
-    expected_ndcg,
-    found_items,
+    compute_ndcg,
+    count_shared_labels,
+    find_items,
     score_by_loop,
-    scored,
-    shared_labels,
+    score_queries,
 )
 
 import ndcg_spark.core.distances
@@ -50,9 +50,9 @@ def table_178(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
 def test_the_worked_codes_by_hand(kind, parts):
     """Distances of 10110010: counted by hand. NDCG with 2^rel - 1: by every order of the tied items."""
     queries, items = table_178(kind)
-    actual = found_items(queries, items, "hamming", 8, kind=kind, parts=parts)
+    actual = find_items(queries, items, "hamming", 8, kind=kind, parts=parts)
     assert actual == {"q": [*zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), strict=True)]}
-    values = scored(queries, items, "hamming", (4, 8), kind=kind, parts=parts)
+    values = score_queries(queries, items, "hamming", (4, 8), kind=kind, parts=parts)
     assert [row["ndcg"] for row in values] == pytest.approx([0.355234221298, 0.604153514849], abs=1e-12)
     assert [(row["n_items"], row["n_judged"], row["n_relevant"]) for row in values] == [(8, 8, 5)] * 2
 
@@ -62,18 +62,18 @@ def test_the_worked_codes_by_hand(kind, parts):
 )
 def test_the_worked_codes_under_other_tie_rules(ties, value):
     queries, items = table_178("bytes")
-    (row,) = scored(queries, items, "hamming", (4,), kind="bytes", convention=f"default;ties={ties}")
+    (row,) = score_queries(queries, items, "hamming", (4,), kind="bytes", convention=f"default;ties={ties}")
     assert row["ndcg"] == pytest.approx(value, abs=1e-12)
 
 
 def test_the_whole_list_is_k_8_of_8():
     queries, items = table_178("bytes")
-    (whole,) = scored(queries, items, "hamming", (None,), kind="bytes")
+    (whole,) = score_queries(queries, items, "hamming", (None,), kind="bytes")
     assert whole["ndcg"] == pytest.approx(0.604153514849, abs=1e-12)
 
 
 def test_a_cosine_by_hand():
-    items = found_items({"id": [1], "vector": [[1, 2, 2]]}, {"id": [7], "vector": [[2, 1, 2]]}, "cosine", 5)
+    items = find_items({"id": [1], "vector": [[1, 2, 2]]}, {"id": [7], "vector": [[2, 1, 2]]}, "cosine", 5)
     assert items == {1: [(7, pytest.approx(8 / 9, abs=1e-15))]}
 
 
@@ -83,7 +83,7 @@ def test_a_cosine_by_hand():
 def test_near_vectors_far_from_the_origin_differ():
     """a^2 - 2ab + b^2 is 0 for 100000001 and 100000000; their squared distance is 1."""
     items = {"id": [1, 2, 3], "vector": [[1e8 + 2], [1e8], [1e8 + 1]]}
-    actual = found_items({"id": [0], "vector": [[1e8 + 1]]}, items, "euclidean", 3)
+    actual = find_items({"id": [0], "vector": [[1e8 + 1]]}, items, "euclidean", 3)
     assert actual == {0: [(3, 0.0), (1, -1.0), (2, -1.0)]}
 
 
@@ -97,20 +97,20 @@ def test_equal_and_opposite_signs(n_bits, has_bit_count, monkeypatch):
     one_off = ones.copy()
     one_off[-1] = -1
     items = {"id": [1, 2, 3], "vector": [-ones, ones, one_off]}
-    actual = found_items({"id": [0], "vector": [ones]}, items, "hamming", 3, kind="signs", parts=1)
+    actual = find_items({"id": [0], "vector": [ones]}, items, "hamming", 3, kind="signs", parts=1)
     assert actual == {0: [(2, 0.0), (3, -1.0), (1, -float(n_bits))]}
-    assert found_items({"id": [0], "vector": [ones]}, items, "hamming", 1, kind="signs", parts=1) == {0: [(2, 0.0)]}
+    assert find_items({"id": [0], "vector": [ones]}, items, "hamming", 1, kind="signs", parts=1) == {0: [(2, 0.0)]}
 
 
 def test_huge_and_tiny_vectors_have_a_cosine():
     items = {"id": [1, 2], "vector": [[1e-200, 1e-200], [1e200, 0.0]]}
-    actual = found_items({"id": [0], "vector": [[3e300, 3e300]]}, items, "cosine", 2)
+    actual = find_items({"id": [0], "vector": [[3e300, 3e300]]}, items, "cosine", 2)
     assert actual == {0: [(1, pytest.approx(1.0)), (2, pytest.approx(0.5**0.5))]}
 
 
 def test_an_item_of_large_norm_does_not_hide_small_ones():
     items = {"id": [1, 2, 3], "vector": [[-1e12, 0.0], [1e-9, 0.0], [2e-9, 0.0]]}
-    actual = found_items({"id": [0], "vector": [[1.0, 1.0]]}, items, "inner", 2)
+    actual = find_items({"id": [0], "vector": [[1.0, 1.0]]}, items, "inner", 2)
     assert actual == {0: [(3, 2e-9), (2, 1e-9)]}
 
 
@@ -158,7 +158,7 @@ def test_the_best_items_are_those_of_loops(metric, seed):
     queries, items, kind = random_tables(seed, metric)
     k = random.Random(seed).choice([1, 3, 10, 1000])
     has_filter = seed % 4 == 0
-    actual = found_items(queries, items, metric, k, kind=kind, parts=1 + seed % 3, block_bytes=4000, held_pairs=200,
+    actual = find_items(queries, items, metric, k, kind=kind, parts=1 + seed % 3, block_bytes=4000, held_pairs=200,
                         **sizes, **({"same": "same"} if has_filter else {}))  # fmt: skip
     for at, query in enumerate(queries["id"]):
         allowed = [
@@ -183,15 +183,15 @@ def test_ndcg_is_that_of_loops_over_the_whole_corpus(metric, seed):
     queries, items, kind = random_tables(2 * seed + 1, metric)  # whole numbers: ties are ties in any arithmetic
     cutoffs = (1, 5, 40, None)
     sizes = {"block_bytes": 2000, "held_pairs": 100, "rows": 20, "sent_rows": 40}
-    values = scored(queries, items, metric, cutoffs, kind=kind, parts=1 + seed % 3, **sizes)
+    values = score_queries(queries, items, metric, cutoffs, kind=kind, parts=1 + seed % 3, **sizes)
     by_query = {(row["query_id"], row["k"]): row for row in values}
     assert len(by_query) == len(queries["id"]) * len(cutoffs)
     for at, query in enumerate(queries["id"]):
         scores = [score_by_loop(metric, queries["vector"][at].tolist(), item.tolist()) for item in items["vector"]]
-        relevances = [shared_labels(queries["labels"][at], item) for item in items["labels"]]
+        relevances = [count_shared_labels(queries["labels"][at], item) for item in items["labels"]]
         for k in cutoffs:
             row = by_query[query, k]
-            assert row["ndcg"] == pytest.approx(expected_ndcg(scores, relevances, k), abs=1e-12)
+            assert row["ndcg"] == pytest.approx(compute_ndcg(scores, relevances, k), abs=1e-12)
             assert row["n_relevant"] == sum(relevance > 0 for relevance in relevances)
 
 
@@ -209,8 +209,8 @@ def test_any_shape_of_blocks_gives_the_same_bits(metric, k):
             "block_bytes": block_bytes,
             "held_pairs": held_pairs,
         }
-        values = scored(queries, items, metric, (3, k), kind=kind, **choices)
-        best = found_items(queries, items, metric, k or 5, kind=kind, **choices)
+        values = score_queries(queries, items, metric, (3, k), kind=kind, **choices)
+        best = find_items(queries, items, metric, k or 5, kind=kind, **choices)
         actual.append((sorted(values, key=lambda row: (row["query_id"], row["k"] or 0)), dict(sorted(best.items()))))
     assert all(element == actual[0] for element in actual)
 
@@ -219,14 +219,14 @@ def test_the_query_itself_and_other_tenants_are_left_out():
     """Of four equal vectors a query finds those of its tenant but itself; the ideal list knows no others."""
     table = {"id": [1, 2, 3, 4], "vector": [[1.0]] * 4, "labels": ["a", "a", "b", "a"], "same": ["x", "x", "x", "y"]}
     choices = {"same": "same", "exclude_self": True, "parts": 2}
-    actual = found_items(table, table, "cosine", 4, labels="labels", **choices)
+    actual = find_items(table, table, "cosine", 4, labels="labels", **choices)
     assert {query: [item for item, _ in group] for query, group in actual.items()} == {
         1: [2, 3],
         2: [1, 3],
         3: [1, 2],
     }
     counts = {row["query_id"]: (row["n_items"], row["n_relevant"], row["status"])
-              for row in scored(table, table, "cosine", (3,), **choices)}  # fmt: skip
+              for row in score_queries(table, table, "cosine", (3,), **choices)}  # fmt: skip
     assert counts == {1: (2, 1, "evaluated"), 2: (2, 1, "evaluated"), 3: (2, 0, "no_relevant"), 4: (0, 0, "unjudged")}
 
 
@@ -257,40 +257,40 @@ def test_bad_vectors_are_refused(metric, kind, vectors, reason):
     good = {"doubles": [1.0, 2.0], "floats": [1.0, 2.0], "signs": [1, -1], "bytes": b"ab", "words": [5, 6]}[kind]
     items = {"id": list(range(10, 10 + len(vectors))), "vector": vectors}
     with pytest.raises(InputRefusedError, match=reason):
-        found_items({"id": [1], "vector": [good]}, items, metric, 3, kind=kind)
+        find_items({"id": [1], "vector": [good]}, items, metric, 3, kind=kind)
 
 
 def test_packed_bits_may_be_those_of_1_and_of_minus_1():
     """In a number of its own 1 is one bit and -1 is 64 of them. In two, 6 and 7 differ in one."""
-    one = found_items({"id": [1], "vector": [[1]]}, {"id": [2, 3], "vector": [[1], [-1]]}, "hamming", 2, kind="words")
+    one = find_items({"id": [1], "vector": [[1]]}, {"id": [2, 3], "vector": [[1], [-1]]}, "hamming", 2, kind="words")
     assert one == {1: [(2, 0), (3, -63)]}
     items = {"id": [2, 3], "vector": [[5, 6], [5, 7]]}
-    two = found_items({"id": [1], "vector": [[5, 6]]}, items, "hamming", 2, kind="words")
+    two = find_items({"id": [1], "vector": [[5, 6]]}, items, "hamming", 2, kind="words")
     assert two == {1: [(2, 0), (3, -1)]}
 
 
 def test_two_lengths_in_different_batches_are_refused():
     items = {"id": [1, 2], "vector": [[1.0, 2.0], [1.0]]}
     with pytest.raises(InputRefusedError, match="two lengths, 1 and 2"):
-        found_items({"id": [1], "vector": [[1.0, 2.0]]}, items, "cosine", 3, rows=1)
+        find_items({"id": [1], "vector": [[1.0, 2.0]]}, items, "cosine", 3, rows=1)
 
 
 def test_a_zero_vector_scores_zero_where_that_is_asked_for():
     items = {"id": [1, 2, 3], "vector": [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]]}
-    actual = found_items({"id": [0], "vector": [[1.0, 0.0]]}, items, "cosine", 3, zero_vector="zero")
+    actual = find_items({"id": [0], "vector": [[1.0, 0.0]]}, items, "cosine", 3, zero_vector="zero")
     assert actual == {0: [(3, 1.0), (2, 0.0), (1, -1.0)]}
 
 
 @pytest.mark.parametrize("labels", [[[1, 2]], [[1, None]], [None], [[1, 0, 1]]])
 def test_bad_labels_are_refused(labels):
     with pytest.raises(InputRefusedError, match="label"):
-        scored({"id": [1], "vector": [[1.0]], "labels": [[1, 0]]},
-               {"id": [2], "vector": [[1.0]], "labels": labels}, "cosine", (3,))  # fmt: skip
+        score_queries({"id": [1], "vector": [[1.0]], "labels": [[1, 0]]},
+                      {"id": [2], "vector": [[1.0]], "labels": labels}, "cosine", (3,))  # fmt: skip
 
 
 def test_a_query_or_a_found_item_that_comes_twice_is_refused():
     one, two = {"id": [1], "vector": [[1.0]]}, {"id": [2, 2], "vector": [[1.0], [2.0]]}
     with pytest.raises(InputRefusedError, match="a query appears twice: query_id=2"):
-        found_items(two, one, "cosine", 3, rows=1)
+        find_items(two, one, "cosine", 3, rows=1)
     with pytest.raises(InputRefusedError, match="an item appears twice in the results of query_id=1"):
-        found_items(one, two, "cosine", 3, rows=1)
+        find_items(one, two, "cosine", 3, rows=1)

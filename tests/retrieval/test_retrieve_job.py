@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.main_job import (
-    Ended,
+    RunResult,
     assert_refused,
     find_value,
     read_files,
@@ -23,7 +23,7 @@ TYPES = {"code": pa.binary(), "labels": pa.list_(pa.int32()), "vector": pa.list_
 NIGHT = ("--run-date", "2026-01-31", "--dataset", "codes")
 
 
-def run(*arguments: object) -> Ended:
+def run(*arguments: object) -> RunResult:
     return run_command("retrieve", *arguments)
 
 

@@ -23,8 +23,8 @@ from support.spark_rankings import (
     assert_same_results,
     build_convention,
     collect_cases,
+    compute_ranks,
     evaluate_small_parts,
-    ranks_of,
     session_settings,
 )
 
@@ -65,7 +65,7 @@ def write(folder: Path, rows: pa.RecordBatch, *, n_files: int = 2, of_a_group: i
 
 
 def with_ranks(rows: Sequence[Row], choices: Choices) -> pa.RecordBatch:
-    ranks = ranks_of(rows, replace(choices, ties="item_asc") if choices.ties == "expected" else choices)
+    ranks = compute_ranks(rows, replace(choices, ties="item_asc") if choices.ties == "expected" else choices)
     return build_file_rows(rows).append_column(
         "rank", pa.array([ranks.get((r.query, r.item)) for r in rows], pa.int32())
     )

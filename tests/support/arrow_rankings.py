@@ -19,7 +19,7 @@ from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS, GROUP_KEYS, P
 from ndcg_spark.evaluation.tasks.scoring import ScoringTask, score_rankings
 from ndcg_spark.metrics import MetricAt
 from ndcg_spark.metrics.normalized_gain import GAINS
-from support.oracle import Choices, Cutoff, Row, gain_function, rows_by_query, to_float32
+from support.oracle import Choices, Cutoff, Row, group_by_query, parse_gain, to_float32
 
 LISTS = pa.list_(pa.float64())
 KEYS = ("run", "query_id")
@@ -41,7 +41,7 @@ def build_rankings(
     """
     random_ = random.Random(seed)
     queries = []
-    for query, query_rows in rows_by_query(rows).items():
+    for query, query_rows in group_by_query(rows).items():
         retrieved = [row for row in query_rows if row.score is not None]
         judged = [row for row in query_rows if row.relevance is not None]
         listed = sort_by_rank(query_rows, choices)
@@ -83,7 +83,7 @@ def sort_by_rank(rows: Iterable[Row], choices: Choices) -> list[Row]:
 
 def compute_gain(relevance: float, choices: Choices) -> float:
     level = max(0.0, relevance) if choices.negative == "clip" else relevance
-    return float(gain_function(choices.gain)(level))
+    return float(parse_gain(choices.gain)(level))
 
 
 def build_batch(queries: Sequence[dict[str, Any]]) -> pa.RecordBatch:

@@ -14,8 +14,8 @@ from ndcg_spark.core.batches import EXCHANGE_SCHEMA, WorkerFunction
 from ndcg_spark.evaluation.settings import Columns, EvaluationSettings
 from ndcg_spark.evaluation.tasks.exchange import merge_rankings, send_judgments, send_rows
 from ndcg_spark.evaluation.tasks.query_rows import ITEM, ORDER, RANK, RELEVANCE, SCORE, RankingTask
-from support.oracle import Choices, Row, rows_by_query
-from support.spark_rankings import LONG, NUMBERS, RANKED, STRUCTS, build_convention, ranks_of, sort_by_rank
+from support.oracle import Choices, Row, group_by_query
+from support.spark_rankings import LONG, NUMBERS, RANKED, STRUCTS, build_convention, compute_ranks, sort_by_rank
 
 QUERY = "query_0"
 Ranks = Mapping[tuple[object, object], int]
@@ -147,7 +147,7 @@ def _format_bits(value: object) -> object:
 def build_long_table(rows: Sequence[Row], choices: Choices) -> pa.Table:
     """Build a table with one row per item; it has ranks if the convention breaks ties."""
     item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
-    ranks = ranks_of(rows, choices) if choices.ties not in ("expected", "best", "worst") else {}
+    ranks = compute_ranks(rows, choices) if choices.ties not in ("expected", "best", "worst") else {}
     return pa.table(
         {
             "query_id": pa.array([row.query for row in rows]),
@@ -165,7 +165,7 @@ def build_array_table(rows: Sequence[Row], choices: Choices) -> pa.Table:
     item = pa.int64() if isinstance(rows[0].item, int) else pa.string()
     entry = pa.struct([("item", item), ("relevance", pa.float64())])
     cells = []
-    for query, query_rows in rows_by_query(rows).items():
+    for query, query_rows in group_by_query(rows).items():
         ranked = [{"item": row.item, "relevance": row.relevance} for row in sort_by_rank(query_rows, choices)]
         judged = [{"item": row.item, "relevance": row.relevance} for row in query_rows if row.relevance is not None]
         numbers = [[row["relevance"] for row in lists] for lists in (ranked, judged)]

@@ -20,7 +20,7 @@ from typing import IO, Any, TypeVar
 
 import pytest
 
-from support.main_job import Ended
+from support.main_job import RunResult
 from support.processes import PATIENCE, kill_group
 from support.spark_rankings import SHORT_LIVED
 
@@ -73,12 +73,12 @@ class SubmittedJob:
     def is_alive(self) -> bool:
         return self.process.poll() is None
 
-    def wait(self) -> Ended:
+    def wait(self) -> RunResult:
         try:
             code = self.process.wait(PATIENCE)
         finally:
             kill_group(self.process)
-        return Ended(code, (self.folder / "out").read_text(), (self.folder / "err").read_text())
+        return RunResult(code, (self.folder / "out").read_text(), (self.folder / "err").read_text())
 
     def driver(self) -> int:
         """Return the process id of the job's Python; spark-submit starts it."""

@@ -22,7 +22,7 @@ COLUMNS = {"query_id": "query", "item_id": "item", "score": "score", "relevance"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunResult:
     """Exit code and output of a run."""
 
     code: int
@@ -40,27 +40,27 @@ class Ended:
         return [line for line in self.err.splitlines() if line.strip() and not PROGRESS.fullmatch(line)]
 
 
-def mean_ndcg(*arguments: object) -> Ended:
+def mean_ndcg(*arguments: object) -> RunResult:
     """Run `ndcg-spark mean-ndcg` in this process, in the active session."""
     return run_command("mean-ndcg", *arguments)
 
 
-def run_command(*arguments: object) -> Ended:
+def run_command(*arguments: object) -> RunResult:
     """Run `ndcg-spark` in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main([*map(str, arguments)])
-    return Ended(code, out.getvalue(), err.getvalue())
+    return RunResult(code, out.getvalue(), err.getvalue())
 
 
-def run_mean_ndcg(*arguments: object) -> Ended:
+def run_mean_ndcg(*arguments: object) -> RunResult:
     """Run `ndcg-spark mean-ndcg`; check that it succeeds."""
     ended = mean_ndcg(*arguments)
     assert (ended.code, ended.complaints) == (0, []), ended.err
     return ended
 
 
-def assert_refused(ended: Ended, *named: str) -> None:
+def assert_refused(ended: RunResult, *named: str) -> None:
     """Check a refusal: exit code 2, nothing on stdout, one line on stderr that has all the names."""
     assert ended.code == 2, (ended.out, ended.err)
     assert ended.out == ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.main_job import Ended, read_stored_rows, run_command, write_table
+from support.main_job import RunResult, read_stored_rows, run_command, write_table
 
 NIGHT = date(2026, 1, 31)
 FILE = """
@@ -45,13 +45,13 @@ def write_file(text: str) -> None:
     Path("night.toml").write_text(text, encoding="utf-8")
 
 
-def run_night(*more: object) -> Ended:
+def run_night(*more: object) -> RunResult:
     """Run the night of the working directory."""
     days = () if "--backfill" in more else ("--run-date", NIGHT)
     return run_command("nightly", "--config", "night.toml", *days, *more)
 
 
-def read_statuses(ended: Ended) -> dict[str, str]:
+def read_statuses(ended: RunResult) -> dict[str, str]:
     """Return the status of each step, from the last lines."""
     out = "\n" + ended.out
     lines = takewhile(lambda line: line.startswith("  "), out[out.rindex("\nsteps of 2026") :].splitlines()[2:])

@@ -1,4 +1,6 @@
-"""The reference that the package is measured against: plain loops, no NumPy, no import of the package.
+"""The reference for the package: plain loops, no NumPy, no import of the package.
+
+Slow on purpose. Each function follows the written definition from top to bottom, so that a reader can check
 
 Slow on purpose. Each function follows the written definition from top to bottom, so that a reader can check
 it against the paper. The tests `test_oracle*.py` pin it to values that other tools give.
@@ -31,7 +33,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One item of one query. At least one of `score` and `relevance` is there."""
+    """One item of one query, with a score, a relevance or both."""
 
     query: Query
     item: str | int | float | None = None
@@ -42,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Every choice that changes a number. The defaults are those of the project."""
+    """Every choice that changes a number, with the defaults of the project."""
 
     gain: str | Callable[[float], float] = "exponential"
     discount: str | Callable[[int], float] = "log2"  # a callable gets the 1-based rank
@@ -64,7 +66,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one query scores at one cutoff. None in a value: the query takes no part in the mean."""
+    """Values of one query at one cutoff. A value of None does not count in the mean."""
 
     dcg: float | None
     idcg: float | None
@@ -76,41 +78,41 @@ class Result:
 
 
 def evaluate(rows: Iterable[Row], choices: Choices, cutoffs: Sequence[Cutoff]) -> Results:
-    """DCG, IDCG and NDCG of every query at every cutoff; a cutoff of None is the whole list."""
+    """Return DCG, IDCG and NDCG of every query at every cutoff; a cutoff of None is the whole list."""
     results: Results = {}
-    for query, its_rows in rows_by_query(rows).items():
-        _refuse_unusable(query, its_rows)
-        for k, result in zip(cutoffs, _evaluate_query(its_rows, choices, cutoffs), strict=True):
+    for query, query_rows in group_by_query(rows).items():
+        _refuse_unusable(query, query_rows)
+        for k, result in zip(cutoffs, _evaluate_query(query_rows, choices, cutoffs), strict=True):
             results[query, k] = result
     return results
 
 
 def mean(results: Mapping[tuple[Query, Cutoff], Result], k: Cutoff, metric: str = "ndcg") -> float | None:
-    """The exact mean over the queries that have a value, rounded once; None when no query has one."""
-    values = [getattr(result, metric) for (_, its_k), result in results.items() if its_k == k]
+    """Return the exact mean over queries that have a value, rounded once; None if no query has one."""
+    values = [getattr(result, metric) for (_, cutoff), result in results.items() if cutoff == k]
     counted = [Fraction(value) for value in values if value is not None]
     return float(sum(counted, Fraction(0)) / len(counted)) if counted else None
 
 
-def expected_by_permutation(rows: Sequence[Row], choices: Choices, k: Cutoff) -> Result:
-    """The mean over every order of the tied items, one order at a time. For one query with short lists."""
-    every = list(evaluate_every_order(rows, choices, k))
-    by_order: Results = {(n, k): result for n, result in enumerate(every)}
-    return replace(every[0], dcg=mean(by_order, k, "dcg"), ndcg=mean(by_order, k, "ndcg"))
+def average_over_permutations(rows: Sequence[Row], choices: Choices, k: Cutoff) -> Result:
+    """Return the mean over every order of the tied items of one query with short lists."""
+    results = list(evaluate_every_order(rows, choices, k))
+    by_order: Results = {(n, k): result for n, result in enumerate(results)}
+    return replace(results[0], dcg=mean(by_order, k, "dcg"), ndcg=mean(by_order, k, "ndcg"))
 
 
 def evaluate_every_order(rows: Sequence[Row], choices: Choices, k: Cutoff) -> Iterator[Result]:
-    """The result of each order of the tied items of one query."""
+    """Yield the result of each order of the tied items of one query."""
     retrieved = [row for row in rows if row.score is not None]
     others = [row for row in rows if row.score is None]
-    groups = groups_by_score(retrieved, choices.score_precision)
+    groups = group_by_score(retrieved, choices.score_precision)
     for order in itertools.product(*(itertools.permutations(group) for group in groups)):
         placed = [replace(row, position=n) for n, row in enumerate(itertools.chain(*order))]
         yield from evaluate(placed + others, replace(choices, ties="input_order"), [k]).values()
 
 
-def rows_by_query(rows: Iterable[Row]) -> dict[Query, list[Row]]:
-    """The rows of each query, queries in the order in which they first appear."""
+def group_by_query(rows: Iterable[Row]) -> dict[Query, list[Row]]:
+    """Return the rows of each query, queries in order of appearance."""
     groups: dict[Query, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.query, []).append(row)
@@ -118,7 +120,7 @@ def rows_by_query(rows: Iterable[Row]) -> dict[Query, list[Row]]:
 
 
 def _refuse_unusable(query: Query, rows: list[Row]) -> None:
-    """A reference that guesses is none: what has no defined value is an error here."""
+    """Refuse rows without a defined value: the reference never guesses."""
     items = [row.item for row in rows if row.item is not None]
     if len(items) != len(set(items)):
         raise ValueError(f"query {query!r} lists an item twice.")
@@ -132,7 +134,7 @@ def _evaluate_query(rows: list[Row], choices: Choices, cutoffs: Sequence[Cutoff]
     retrieved = [row for row in rows if row.score is not None]
     judged = [row for row in rows if row.relevance is not None]
     counts = (len(retrieved), len(judged), sum(1 for row in judged if (row.relevance or 0) > 0))
-    gain, discount = _gain_of(choices), discount_function(choices.discount)
+    gain, discount = _build_gain(choices), parse_discount(choices.discount)
 
     listed = retrieved if choices.unjudged == "zero" else [r for r in retrieved if r.relevance is not None]
     groups = _rank(listed, choices, gain)
@@ -145,16 +147,16 @@ def _evaluate_query(rows: list[Row], choices: Choices, cutoffs: Sequence[Cutoff]
     for k in cutoffs:
         if k is not None and k < 1:
             raise ValueError(f"a cutoff is at least 1, got {k}.")
-        dcg = discounted_sum(_pad(groups, choices, gain, k), discount, k)
+        dcg = sum_discounted(_pad(groups, choices, gain, k), discount, k)
         if choices.ideal == "k_ones":
             ideal = [gain(1.0)] * (len(listed) if k is None else k)
-        idcg = discounted_sum([[value] for value in ideal], discount, k)
+        idcg = sum_discounted([[value] for value in ideal], discount, k)
         results.append(_judge(dcg, idcg, choices, counts))
     return results
 
 
 def _judge(dcg: float, idcg: float, choices: Choices, counts: tuple[int, int, int]) -> Result:
-    """Normalise, or apply the policy of the case."""
+    """Normalize, or apply the policy for queries without results."""
     n_items, n_judged, n_relevant = counts
 
     def result(values: tuple[float | None, float | None, float | None], status: str) -> Result:
@@ -173,8 +175,8 @@ def _judge(dcg: float, idcg: float, choices: Choices, counts: tuple[int, int, in
     return result((dcg, idcg, dcg / idcg), "evaluated")
 
 
-def discounted_sum(groups: Sequence[Sequence[float]], discount: Callable[[int], float], k: Cutoff) -> float:
-    """DCG of groups of gains, best group first.
+def sum_discounted(groups: Sequence[Sequence[float]], discount: Callable[[int], float], k: Cutoff) -> float:
+    """Return the DCG of groups of gains, best group first.
 
     The items of a group are tied: each of its ranks gets the mean gain, which is the mean over all orders.
     """
@@ -189,9 +191,9 @@ def discounted_sum(groups: Sequence[Sequence[float]], discount: Callable[[int], 
 
 
 def _rank(rows: list[Row], choices: Choices, gain: Callable[[float | None], float]) -> list[list[float]]:
-    """Gains in rank order. Only `expected` leaves tied items together in a group."""
+    """Return gains in rank order. Only `expected` keeps tied items in a group."""
     ranked: list[list[float]] = []
-    for tied in groups_by_score(rows, choices.score_precision):
+    for tied in group_by_score(rows, choices.score_precision):
         if choices.ties == "input_order":
             tied.sort(key=lambda row: row.position)
         elif choices.ties in ("item_asc", "item_desc") and len(tied) > 1:
@@ -203,8 +205,8 @@ def _rank(rows: list[Row], choices: Choices, gain: Callable[[float | None], floa
     return ranked
 
 
-def groups_by_score(rows: Iterable[Row], precision: str) -> list[list[Row]]:
-    """Rows of equal score together, highest score first."""
+def group_by_score(rows: Iterable[Row], precision: str) -> list[list[Row]]:
+    """Group rows by score, highest score first."""
     groups: dict[float, list[Row]] = {}
     for row in rows:
         if row.score is not None:
@@ -214,14 +216,14 @@ def groups_by_score(rows: Iterable[Row], precision: str) -> list[list[Row]]:
 
 
 def _item_order(row: Row) -> tuple[bytes | float, ...]:
-    """Strings by their UTF-8 bytes, numbers by value."""
+    """Order strings by their UTF-8 bytes, numbers by value."""
     if row.item is None:
         raise ValueError(f"query {row.query!r} has a tied item without an id.")
     return (row.item.encode() if isinstance(row.item, str) else row.item,)
 
 
 def to_float32(value: float) -> float:
-    """The nearest single-precision number; beyond its range an infinity, as a C cast gives."""
+    """Return the nearest single-precision number; infinity beyond its range, like a cast in C."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -231,16 +233,16 @@ def to_float32(value: float) -> float:
 def _pad(
     groups: list[list[float]], choices: Choices, gain: Callable[[float | None], float], k: Cutoff
 ) -> list[list[float]]:
-    """Ranks n+1..k hold an item of the relevance `pad_to_k`."""
+    """Fill ranks n+1..k with items of relevance `pad_to_k`."""
     if choices.pad_to_k is None or k is None:
         return groups
     n_ranked = sum(len(group) for group in groups)
     return groups + [[gain(choices.pad_to_k)]] * max(0, k - n_ranked)
 
 
-def _gain_of(choices: Choices) -> Callable[[float | None], float]:
-    """Relevance to gain: an unjudged item gains 0, even where relevance 0 does not; clipping is first."""
-    function = gain_function(choices.gain)
+def _build_gain(choices: Choices) -> Callable[[float | None], float]:
+    """Return the function from relevance to gain; unjudged items gain 0 in any case, clipping is first."""
+    function = parse_gain(choices.gain)
 
     def gain(relevance: float | None) -> float:
         if relevance is None:
@@ -251,8 +253,8 @@ def _gain_of(choices: Choices) -> Callable[[float | None], float]:
     return gain
 
 
-def gain_function(gain: str | Callable[[float], float]) -> Callable[[float], float]:
-    """`exponential`, `linear`, `table:0=0,1=1`, `power:2`, or the callable itself."""
+def parse_gain(gain: str | Callable[[float], float]) -> Callable[[float], float]:
+    """Parse `exponential`, `linear`, `table:0=0,1=1` or `power:2`; return a callable unchanged."""
     if callable(gain):
         return gain
     name, _, argument = gain.partition(":")
@@ -267,8 +269,8 @@ def gain_function(gain: str | Callable[[float], float]) -> Callable[[float], flo
     return named[name]
 
 
-def discount_function(discount: str | Callable[[int], float]) -> Callable[[int], float]:
-    """`log2`, `ln`, `log:b`, `reciprocal`, `table:1,0.5` (rank 1 first), or the callable itself."""
+def parse_discount(discount: str | Callable[[int], float]) -> Callable[[int], float]:
+    """Parse `log2`, `ln`, `log:b`, `reciprocal` or `table:1,0.5` (rank 1 first); return a callable unchanged."""
     if callable(discount):
         return discount
     name, _, argument = discount.partition(":")
@@ -284,19 +286,21 @@ def discount_function(discount: str | Callable[[int], float]) -> Callable[[int],
     return named[name]
 
 
-def ranked(relevances: Sequence[float | None], *, unretrieved: Sequence[float] = (), query: str = "q") -> list[Row]:
-    """Items "0", "1", ... in rank order, without ties; then judged items that were not retrieved."""
+def build_ranking(
+    relevances: Sequence[float | None], *, unretrieved: Sequence[float] = (), query: str = "q"
+) -> list[Row]:
+    """Build items "0", "1", ... in rank order, without ties; then judged items that were not retrieved."""
     listed = [Row(query=query, item=f"{n}", score=-n, relevance=rel) for n, rel in enumerate(relevances)]
     return listed + [Row(query=query, item=f"u{n}", relevance=rel) for n, rel in enumerate(unretrieved)]
 
 
-def scored(scores: Sequence[float], relevances: Sequence[float | None]) -> list[Row]:
-    """Items "0", "1", ... of one query, in the order of the input."""
+def build_rows(scores: Sequence[float], relevances: Sequence[float | None]) -> list[Row]:
+    """Build items "0", "1", ... of one query, in input order."""
     pairs = enumerate(zip(scores, relevances, strict=True))
     return [Row(query="q", item=f"{n}", score=s, relevance=rel, position=n) for n, (s, rel) in pairs]
 
 
-def only(rows: Sequence[Row], choices: Choices, k: Cutoff) -> Result:
-    """The result of the one query of `rows` at one cutoff."""
+def evaluate_single(rows: Sequence[Row], choices: Choices, k: Cutoff) -> Result:
+    """Return the result at one cutoff of rows that have one query."""
     (result,) = evaluate(rows, choices, [k]).values()
     return result

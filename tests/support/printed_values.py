@@ -1,4 +1,4 @@
-"""Rankings with values that texts, tests and documents of tools print: the oracle and the package agree with them."""
+"""Rankings with values printed in texts, tests and documents of tools; the oracle and the package reproduce them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from support.oracle import Choices, Cutoff, Row, scored
+from support.oracle import Choices, Cutoff, Row, build_rows
 from support.random_rankings import CHOICES_OF_TOOL
 
 PRINTED = 1.0001e-6
@@ -19,7 +19,7 @@ Values = tuple[float | None, float | None, float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A list as it is printed in texts on the metric, and DCG, IDCG and NDCG beside it; None: not printed."""
+    """A list printed in texts on the metric, with its DCG, IDCG and NDCG; None: not printed."""
 
     relevances: tuple[int, ...]
     k: int
@@ -60,8 +60,8 @@ CASES: list[tuple[Example, str, str, Values]] = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
-    """A mean NDCG that a tool prints, the presets of its name, and the choices that it makes."""
+class PrintedMean:
+    """A mean NDCG printed by a tool, the presets of its name, and its choices."""
 
     source: str
     presets: tuple[str, ...]
@@ -77,21 +77,21 @@ class Printed:
 
 LISTS = ([1, 6, 2, 7, 8, 3, 9, 10, 4, 5], [4, 1, 5, 6, 2, 7, 3, 8, 9, 10], [1, 2, 3, 4, 5])
 LABELS = ([1, 2, 3, 4, 5], [1, 2, 3], [])
-ONES = [[1.0] * len(its) for its in LABELS]
+ONES = [[1.0] * len(labels) for labels in LABELS]
 
 
-def predicted(
+def build_prediction_rows(
     lists: Sequence[Sequence[int]], labels: Sequence[Sequence[int]], grades: Sequence[Sequence[float]] = ONES
 ) -> list[Row]:
-    """Labels of each query in their order with the place of each in the list, as in MLlib; then what is left."""
+    """Build rows of labels in their order, scored by place in the list, as in MLlib; then the other listed items."""
     rows = []
     for query, (items, truth) in enumerate(zip(lists, labels, strict=False)):
         relevance = dict(zip(truth, grades[query], strict=True))
         listed = [*truth, *(item for item in items if item not in relevance)]
         for at, item in enumerate(listed):
-            place = -float(items.index(item)) if item in items else None
+            score = -float(items.index(item)) if item in items else None
             rows.append(
-                Row(query=f"{query}", item=f"{item}", score=place, relevance=relevance.get(item), position=at)
+                Row(query=f"{query}", item=f"{item}", score=score, relevance=relevance.get(item), position=at)
             )
     return rows
 
@@ -102,60 +102,62 @@ _MLLIB = Choices(unjudged_query="zero")
 _XGBOOST, _XGBOOST_MINUS = CHOICES_OF_TOOL["xgboost_metric_exp"], CHOICES_OF_TOOL["xgboost_metric_exp_minus"]
 OF_SKLEARN = (10, 0, 0, 1, 5)
 RISING = (0.1, 0.2, 0.3, 4, 70)
-TIED = scored([0.1, 0.9, 0.1, 0.9], [0, 0, 1, 1])
+TIED = build_rows([0.1, 0.9, 0.1, 0.9], [0, 0, 1, 1])
 
 
-def _issue(retrieved: str) -> list[Row]:
-    """Of a and b, both retrieved with one score, trec_eval puts b first; of b and c it puts c first."""
+def _build_issue_rows(retrieved: str) -> list[Row]:
+    """Build three items, two retrieved with one score: trec_eval ranks b above a, and c above b."""
     judged = {"a": 0, "b": 1, "c": 0}
     return [Row(query="q", item=i, score=1 if i in retrieved else None, relevance=r) for i, r in judged.items()]
 
 
-def _printed(source: str, presets: Sequence[str] | str, choices: Choices, *cases: tuple) -> list[Printed]:
+def _build_printed(source: str, presets: Sequence[str] | str, choices: Choices, *cases: tuple) -> list[PrintedMean]:
     names = (presets,) if isinstance(presets, str) else tuple(presets)
     keys = ("rows", "k", "ndcg", "tolerance")
     return [
-        Printed(source=source, presets=names, choices=choices, **dict(zip(keys, case, strict=False)))
+        PrintedMean(source=source, presets=names, choices=choices, **dict(zip(keys, case, strict=False)))
         for case in cases
     ]
 
 
 OF_TOOLS = [
-    *_printed(
+    *_build_printed(
         "RankingMetricsSuite.scala", "mllib_binary", _MLLIB,
-        *((predicted(LISTS, LABELS), k, ndcg)
+        *((build_prediction_rows(LISTS, LABELS), k, ndcg)
           for k, ndcg in ((3, 1 / 3), (5, 0.328788), (10, 0.487913), (15, 0.487913))),
-        *((predicted([[1, 6, 2], []], LABELS), k, ndcg) for k, ndcg in ((1, 0.5), (2, 0.306574))),
+        *((build_prediction_rows([[1, 6, 2], []], LABELS), k, ndcg) for k, ndcg in ((1, 0.5), (2, 0.306574))),
     ),
-    *_printed(
+    *_build_printed(
         "RankingMetricsSuite.scala, relevances", ("mllib", "mllib_sorted"), _MLLIB,
-        *((predicted(LISTS, LABELS, ([3, 2, 1, 1, 1], [2, 0, 0], [])), k, ndcg)
+        *((build_prediction_rows(LISTS, LABELS, ([3, 2, 1, 1, 1], [2, 0, 0], [])), k, ndcg)
           for k, ndcg in ((3, 0.511960), (5, 0.487807), (10, 0.518701))),
     ),
-    *_printed("labels that come worst first", "mllib_sorted", _MLLIB,
-              *((predicted([[2, 1]], [[1, 2]], [[0, 3]]), k, 1.0) for k in (1, 2))),
-    *_printed("README of pytrec_eval", TREC_EVAL, _PYTREC_EVAL,
-              (scored((1, 0, 1.5), [None, 1, None]), None, 0.5, 1e-15),
-              (scored((4, 2, 1.5), [None, 1, None]), None, 0.6309297535714575, 1e-15)),
-    *_printed("issue 22 of trec_eval", TREC_EVAL[:2], _PYTREC_EVAL,
-              (_issue("ab"), None, 1.0), (_issue("bc"), None, 0.6309297535714575)),
-    *_printed("tests of ir_measures", "ir_measures", _PYTREC_EVAL,
-              (scored([0.8, 0.3, 0.7, 0.4, 0.1], [1, -1, 0, 2, 0]), None, 0.7601875, 5e-8)),
-    *_printed(
+    *_build_printed("labels that come worst first", "mllib_sorted", _MLLIB,
+                    *((build_prediction_rows([[2, 1]], [[1, 2]], [[0, 3]]), k, 1.0) for k in (1, 2))),
+    *_build_printed("README of pytrec_eval", TREC_EVAL, _PYTREC_EVAL,
+                    (build_rows((1, 0, 1.5), [None, 1, None]), None, 0.5, 1e-15),
+                    (build_rows((4, 2, 1.5), [None, 1, None]), None, 0.6309297535714575, 1e-15)),
+    *_build_printed("issue 22 of trec_eval", TREC_EVAL[:2], _PYTREC_EVAL,
+                    (_build_issue_rows("ab"), None, 1.0), (_build_issue_rows("bc"), None, 0.6309297535714575)),
+    *_build_printed("tests of ir_measures", "ir_measures", _PYTREC_EVAL,
+                    (build_rows([0.8, 0.3, 0.7, 0.4, 0.1], [1, -1, 0, 2, 0]), None, 0.7601875, 5e-8)),
+    *_build_printed(
         "documentation of scikit-learn", "sklearn", _SKLEARN,
-        *((scored(scores, OF_SKLEARN), k, ndcg) for scores, k, ndcg in (
+        *((build_rows(scores, OF_SKLEARN), k, ndcg) for scores, k, ndcg in (
             (RISING, None, 0.695694), ((0.05, 1.1, 1.0, 0.5, 0.0), None, 0.493680), ((1, 0, 0, 0, 1), 1, 0.75),
             ((0.05, 1.1, 1.0, 0.5, 0.0), 4, 0.352024), ((1, 1, 1, 1, 1), None, 0.690979),
             ((1, 1, 1, 0.5, 0.5), None, 0.699812),
         )),
     ),
-    *_printed("tests of XGBoost", "xgboost", _XGBOOST, (scored(RISING, OF_SKLEARN), 32, 0.409738)),
-    *_printed("tests of XGBoost, linear", "xgboost;gain=linear", replace(_XGBOOST, gain="linear"),
-              (scored(RISING, OF_SKLEARN), 32, 0.695694)),
-    *_printed("tests of XGBoost, ties", ("xgboost", "xgboost_minus"), _XGBOOST,
-              (TIED, 32, 0.6509, 5e-5), (TIED, 2, 0.3868, 1e-4)),
-    *_printed("tests of XGBoost, nothing relevant", "xgboost", _XGBOOST, (scored([0.1, 0.9], [0, 0]), 32, 1.0)),
-    *_printed("tests of XGBoost, ndcg-", "xgboost_minus", _XGBOOST_MINUS, (scored([0.1, 0.9], [0, 0]), 32, 0.0)),
+    *_build_printed("tests of XGBoost", "xgboost", _XGBOOST, (build_rows(RISING, OF_SKLEARN), 32, 0.409738)),
+    *_build_printed("tests of XGBoost, linear", "xgboost;gain=linear", replace(_XGBOOST, gain="linear"),
+                    (build_rows(RISING, OF_SKLEARN), 32, 0.695694)),
+    *_build_printed("tests of XGBoost, ties", ("xgboost", "xgboost_minus"), _XGBOOST,
+                    (TIED, 32, 0.6509, 5e-5), (TIED, 2, 0.3868, 1e-4)),
+    *_build_printed("tests of XGBoost, nothing relevant", "xgboost", _XGBOOST,
+                    (build_rows([0.1, 0.9], [0, 0]), 32, 1.0)),
+    *_build_printed("tests of XGBoost, ndcg-", "xgboost_minus", _XGBOOST_MINUS,
+                    (build_rows([0.1, 0.9], [0, 0]), 32, 0.0)),
 ]  # fmt: skip
-DCG_OF_SKLEARN = (scored(RISING, OF_SKLEARN), 9.499458)
+DCG_OF_SKLEARN = (build_rows(RISING, OF_SKLEARN), 9.499458)
 """The one DCG that is printed, by `dcg_score`."""

@@ -1,4 +1,4 @@
-"""Jobs as users start them: processes of their own, and terminals that nobody sits at."""
+"""Jobs in their own processes, as users start them, and pseudo-terminals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from support.main_job import Ended
+from support.main_job import RunResult
 from support.spark_rankings import SHORT_LIVED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,8 +25,8 @@ INCUBATOR = "WARNING: Using incubator modules: jdk.incubator.vector"
 PATIENCE = 300  # seconds; on an idle machine a run takes about ten
 
 
-def run_process(command: list[str | Path], cwd: Path, environment: dict[str, str]) -> Ended:
-    """Run to the end; whatever is left of the process group after that, or after the time limit, is killed."""
+def run_process(command: list[str | Path], cwd: Path, environment: dict[str, str]) -> RunResult:
+    """Run to the end; kill the rest of the process group after that, or at the time limit."""
     with subprocess.Popen(
         [str(part) for part in command],
         cwd=cwd,
@@ -41,29 +41,27 @@ def run_process(command: list[str | Path], cwd: Path, environment: dict[str, str
             out, err = process.communicate(timeout=PATIENCE)
         finally:
             kill_group(process)
-    return Ended(process.returncode, out, err)
+    return RunResult(process.returncode, out, err)
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:
-    """End a process and all that it has started, at once. It must have been started in a session of its own."""
+    """Kill a process and its descendants. It must have been started in a session of its own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def installed() -> list[Path]:
-    """Files and folders of installed packages, of each name the one that is imported; without this package."""
-    actual: dict[str, Path] = {}
+def list_installed() -> list[Path]:
+    """Return files and folders of installed packages except this one, the first on the path of each name."""
+    paths: dict[str, Path] = {}
     for folder in map(Path, sys.path):
         if folder.name in ("site-packages", "dist-packages") and folder.is_dir():
             for path in folder.iterdir():
-                actual.setdefault(path.name, path)
-    return [
-        path for name, path in actual.items() if not name.startswith(("ndcg_spark", "_ndcg_spark", "__pycache__"))
-    ]
+                paths.setdefault(path.name, path)
+    return [path for name, path in paths.items() if not name.startswith(("ndcg_spark", "_ndcg_spark", "__pycache__"))]
 
 
 def make_bare_python(folder: Path) -> tuple[Path, dict[str, str]]:
-    """A Python with every installed package but this one, and the environment in which it, and Spark, run.
+    """Make a Python with every installed package except this one; return it and the environment for it and for Spark.
 
     An editable install hides that workers cannot import the package: -S leaves out .pth files, and the links
     leave out an ordinary install.
@@ -73,23 +71,23 @@ def make_bare_python(folder: Path) -> tuple[Path, dict[str, str]]:
     import pyspark
 
     home = Path(pyspark.__file__).resolve().parent
-    for path in installed():
+    for path in list_installed():
         (packages / path.name).symlink_to(path)
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
     python.chmod(0o755)
-    kept = ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    names = ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
     environment |= {"PYTHONPATH": str(packages), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
     environment |= {"SPARK_SUBMIT_OPTS": SHORT_LIVED}
-    actual = run_process([python, "-c", "import pyspark, click; import ndcg_spark"], folder, environment)
-    assert actual.err.strip().endswith("No module named 'ndcg_spark'")
+    result = run_process([python, "-c", "import pyspark, click; import ndcg_spark"], folder, environment)
+    assert result.err.strip().endswith("No module named 'ndcg_spark'")
     return python, environment
 
 
 def build_package(folder: Path, environment: dict[str, str]) -> Path:
-    """The zip of scripts/package, from a copy of the sources."""
+    """Build the zip of scripts/package from a copy of the sources."""
     checkout = folder / "checkout"
     for name in ("ndcg_spark", "scripts"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -105,13 +103,13 @@ _END = "\0end of what was printed\0"
 
 
 @contextmanager
-def terminal() -> Iterator[tuple[TextIO, Callable[[], str]]]:
-    """A terminal to print to, and a function that says what has been printed there so far."""
+def open_terminal() -> Iterator[tuple[TextIO, Callable[[], str]]]:
+    """Open a terminal; yield a stream to print to and a function that returns what was printed so far."""
     leader, follower = os.openpty()
     shown: list[bytes] = []
 
     def take() -> None:
-        """Read at once: a terminal holds some kilobytes, and whoever prints more waits."""
+        """Read at once: a terminal holds some kilobytes, then the printing process waits."""
         try:
             while some := os.read(leader, 2**16):
                 shown.append(some)
@@ -140,7 +138,7 @@ def terminal() -> Iterator[tuple[TextIO, Callable[[], str]]]:
         os.close(leader)
 
 
-def wait_for(text: str, read: Callable[[], str]) -> None:
+def wait_for_text(text: str, read: Callable[[], str]) -> None:
     """Wait until a text is shown."""
     end = time.monotonic() + TERMINAL_PATIENCE
     while text not in read():

@@ -1,4 +1,4 @@
-"""Seeded rankings of hostile shape, as rows of the oracle. The same seed gives the same rows, always."""
+"""Seeded rankings with ties, gaps and awkward values, as rows of the oracle. A seed always gives the same rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AWKWARD_PREFIXES = (
 )
 """UTF-8 bytes order the last two one way, UTF-16 units (as in Java) the other; one accent has two forms."""
 
-FEW_SCORES = (-1.0, -0.0, 0.0, 0.5, 2.0)
+TIED_SCORES = (-1.0, -0.0, 0.0, 0.5, 2.0)
 EXTREME_SCORES = (
     -1e300,
     -1e30,
@@ -73,7 +73,7 @@ def random_rows(
     integer_items: bool = False,
     special: bool = True,
 ) -> list[Row]:
-    """Rows of `n_queries` ordinary queries and, if `special`, of those in SPECIAL_QUERIES, shuffled together.
+    """Generate `n_queries` ordinary queries and, if `special`, SPECIAL_QUERIES; rows are shuffled.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def random_rows(
     nulls, unretrieved
         Some retrieved rows have no relevance; some judged rows have no score.
     negatives, fractional
-        Some relevances are below zero; some are no integers. Exact in binary, all of them.
+        Some relevances are below zero; some are fractions. All are exact in binary.
     integer_items
         Item ids are integers, of which text order is not value order; otherwise awkward strings.
     special
@@ -100,11 +100,11 @@ def random_rows(
     def query(name: str, n_rows: int) -> list[Row]:
         scores = _scores(random_, n_rows, ties=ties, extreme=extreme_scores)
         items = _items(random_, n_rows, integer=integer_items)
-        its_grades = [random_.choice(grades) for _ in range(n_rows)]
+        query_grades = [random_.choice(grades) for _ in range(n_rows)]
         positions = random_.sample(range(10 * n_rows), n_rows)
         full = [
             Row(query=name, item=item, score=score, relevance=relevance, position=position)
-            for item, score, relevance, position in zip(items, scores, its_grades, positions, strict=True)
+            for item, score, relevance, position in zip(items, scores, query_grades, positions, strict=True)
         ]
         return [_with_gaps(row, random_.random(), nulls=nulls, unretrieved=unretrieved) for row in full]
 
@@ -120,7 +120,7 @@ def random_rows(
 
 
 def _with_gaps(row: Row, fate: float, *, nulls: bool, unretrieved: bool) -> Row:
-    """One row in five loses its score, another one in five its relevance; none loses both."""
+    """Drop the score of one row in five and the relevance of another one in five, never both."""
     if unretrieved and fate < 0.2:
         return replace(row, score=None)
     return replace(row, relevance=None) if nulls and fate > 0.8 else row
@@ -130,12 +130,12 @@ def _scores(random_: random.Random, n: int, *, ties: bool, extreme: bool) -> lis
     if extreme:
         return [random_.choice(EXTREME_SCORES) for _ in range(n)]
     if ties:
-        return [random_.choice(FEW_SCORES) for _ in range(n)]
+        return [random_.choice(TIED_SCORES) for _ in range(n)]
     return [value / 64.0 for value in random_.sample(range(-32 * n, 32 * n), n)]
 
 
 def _items(random_: random.Random, n: int, *, integer: bool) -> list[str | int]:
-    """Distinct ids: the numbers differ and have one length as text, so that no prefix makes two equal."""
+    """Generate distinct ids. As text all numbers have one length, so no prefix makes two ids equal."""
     numbers = random_.sample(range(-20 * n, 20 * n), n)
     if integer:
         return list(numbers)
@@ -151,7 +151,7 @@ def _without_scores(rows: list[Row]) -> list[Row]:
 
 
 def _irrelevant(rows: list[Row], negatives: bool) -> list[Row]:
-    """Never a relevance above zero; the first row is retrieved and judged, whatever befell the others."""
+    """Remove relevances above zero; the first row stays retrieved and judged."""
     first, *others = rows
     lowest = -1.0 if negatives else 0.0
     changed = [row if row.relevance is None else replace(row, relevance=lowest) for row in others]
@@ -189,7 +189,7 @@ PRINTED_DECIMALS: Mapping[str, int] = {"gdeval_exp_ndcg": 5}
 
 @dataclass(frozen=True, slots=True)
 class SharedRankings:
-    """One data set: what was ranked, and what the tools say about it."""
+    """One data set: runs, and values of tools."""
 
     rows: Mapping[str, list[Row]]  # by run
     per_query: Mapping[tuple[str, str, str, int], float]  # by (tool, run, query, k)
@@ -216,9 +216,9 @@ def load(folder: Path, name: str) -> SharedRankings:
     return SharedRankings(runs, per_query, means)
 
 
-def choices_of_mean(tool: str, mean_over: str) -> Choices:
-    """The choices behind a mean: those of the tool, changed by what `mean_over` says about odd queries."""
-    choices = choices_of_reference(tool) if tool.startswith("ref_") else CHOICES_OF_TOOL[tool]
+def choose_for_mean(tool: str, mean_over: str) -> Choices:
+    """Return the choices behind a mean: those of the tool, changed for odd queries as `mean_over` says."""
+    choices = choose_for_reference(tool) if tool.startswith("ref_") else CHOICES_OF_TOOL[tool]
     if "missing = 0" in mean_over:
         choices = replace(choices, missing_query="zero")
     for words, policy in (("no relevant = 1", "one"), ("no relevant = 0", "zero"), ("skip others", "skip")):
@@ -227,8 +227,8 @@ def choices_of_mean(tool: str, mean_over: str) -> Choices:
     return choices
 
 
-def choices_of_reference(name: str) -> Choices:
-    """The choices behind `ref_<gain>_<ties>_<ideal>`, but for its queries without a relevant item."""
+def choose_for_reference(name: str) -> Choices:
+    """Return the choices behind `ref_<gain>_<ties>_<ideal>`, except for queries without a relevant item."""
     _, gain, *ties, ideal = name.split("_")
     return Choices(
         gain={"linear": "linear", "exp": "exponential"}[gain],
@@ -246,14 +246,14 @@ def choices_of_reference(name: str) -> Choices:
     )
 
 
-def queries_without_ties(rows: Iterable[Row], k: int) -> set[str]:
-    """The queries in which no tie reaches one of the first `k` ranks."""
+def find_queries_without_ties(rows: Iterable[Row], k: int) -> set[str]:
+    """Return the queries without a tie that affects the first `k` ranks."""
     scores: dict[str, list[float]] = {}
     for row in rows:
         if row.score is not None:
             scores.setdefault(str(row.query), []).append(row.score)
-    first = {query: sorted(group, reverse=True)[: k + 1] for query, group in scores.items()}
-    return {query for query, group in first.items() if len(set(group)) == len(group)}
+    first = {query: sorted(query_scores, reverse=True)[: k + 1] for query, query_scores in scores.items()}
+    return {query for query, query_scores in first.items() if len(set(query_scores)) == len(query_scores)}
 
 
 def _row(line: Mapping[str, str]) -> Row:

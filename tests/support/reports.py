@@ -74,7 +74,7 @@ METRICS_DDL = ", ".join(
 def build_metric_row(
     run: str, night: date | None, value: float | None, error: float | None, **columns: Any
 ) -> tuple[Any, ...]:
-    """A row of the metric table."""
+    """Build a row of the metric table."""
     half = None if error is None or value is None else 1.959963984540054 * error
     ends = (None, None) if half is None else (value - half, value + half)
     row: dict[str, Any] = dict.fromkeys(METRIC_COLUMNS) | {
@@ -91,7 +91,7 @@ def build_metric_row(
 
 
 def build_metric_rows(nights: Sequence[date] = NIGHTS, runs: Sequence[str] = ("old", "new")) -> list[tuple[Any, ...]]:
-    """Three nights of two runs at three cutoffs, with segments."""
+    """Build three nights of two runs at three cutoffs, with segments."""
     rows = []
     for run in runs:
         for night in nights:
@@ -108,7 +108,7 @@ def build_metric_rows(nights: Sequence[date] = NIGHTS, runs: Sequence[str] = ("o
 
 
 def create_metrics_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]] | None = None) -> DataFrame:
-    """Create a metric table from rows; by default those of `metric_rows`."""
+    """Create a metric table from rows; by default those of `build_metric_rows`."""
     return spark.createDataFrame(build_metric_rows() if rows is None else rows, METRICS_DDL)
 
 
@@ -119,7 +119,7 @@ QUERIES_DDL = (
 
 
 def build_query_rows() -> list[tuple[Any, ...]]:
-    """Twenty queries of two runs on two nights; query 3 is hostile, and query 7 of `new` falls to 0 at the end."""
+    """Build twenty queries of two runs on two nights; query 3 is hostile, query 7 of `new` falls to 0 at the end."""
     return [
         (run, HOSTILE if at == 3 else f"query {at}", "DE", 10, 1.0, 2.0,
          0.0 if (run, night, at) == ("new", NIGHTS[-1], 7) else at / 19, "evaluated", 100, 30, at, night, "shop")
@@ -270,7 +270,7 @@ def build_differences() -> Differences:
 
 
 def build_queries(runs: Sequence[str] = ("old", "new")) -> Queries:
-    """Build the queries of `query_rows`."""
+    """Build the queries of `build_query_rows`."""
     distributions: list[Distribution] = []
     lowest: list[QueryRow] = []
     for run in runs:

@@ -1,4 +1,4 @@
-"""Retrieval in plain loops, the example of two worked pages, and the worker functions in a row, without Spark."""
+"""Retrieval in plain loops, a worked example, and the worker functions run in order, without Spark."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from ndcg_spark.retrieval.tasks.tables import N_ITEMS, N_QUERIES, RetrievalTask
 LETTERS = "ABCD"
 
 
-def letters(text: str) -> list[int]:
-    """Labels as 0 and 1: `AB` has the first two of four."""
+def encode_labels(text: str) -> list[int]:
+    """Encode labels as 0 and 1: `AB` has the first two of four."""
     return [int(letter in text) for letter in LETTERS]
 
 
-# A query with the code 178 (10110010) and labels ABD; distances 0, 1, 1, 2, 2, 2, 3, 5, relevances 1 0 2 3 0 1 0 2.
-QUERY_178 = {"query_id": ["q"], "code": [178], "labels": [letters("ABD")]}
+# A query with code 178 (10110010) and labels ABD: distances 0, 1, 1, 2, 2, 2, 3, 5, relevances 1 0 2 3 0 1 0 2.
+QUERY_178 = {"query_id": ["q"], "code": [178], "labels": [encode_labels("ABD")]}
 ITEMS_178 = {
     "item_id": list("abcdefgh"),
     "code": [178, 179, 162, 177, 51, 246, 181, 81],
-    "labels": [letters(text) for text in ("A", "C", "AB", "ABD", "C", "D", "", "ACD")],
+    "labels": [encode_labels(text) for text in ("A", "C", "AB", "ABD", "C", "D", "", "ACD")],
 }
 
 
@@ -41,7 +41,7 @@ ITEMS_178 = {
 
 
 def score_by_loop(metric: str, left: Sequence[float], right: Sequence[float]) -> float:
-    """Score of two vectors; codes are given as their bits."""
+    """Return the score of two vectors; codes are passed as their bits."""
     if metric == "hamming":
         return -float(sum(a != b for a, b in zip(left, right, strict=True)))
     if metric == "euclidean":
@@ -53,22 +53,22 @@ def score_by_loop(metric: str, left: Sequence[float], right: Sequence[float]) ->
     return product / norms if norms else 0.0
 
 
-def shared_labels(left: Sequence[int], right: Sequence[int]) -> int:
+def count_shared_labels(left: Sequence[int], right: Sequence[int]) -> int:
     return sum(a and b for a, b in zip(left, right, strict=True))
 
 
-def expected_ndcg(scores: Sequence[float], relevances: Sequence[float], k: int | None) -> float:
-    """NDCG with gain 2^rel - 1, averaged over the orders of tied items, by loops over groups."""
+def compute_ndcg(scores: Sequence[float], relevances: Sequence[float], k: int | None) -> float:
+    """Return NDCG with gain 2^rel - 1, averaged over the orders of tied items, by loops over groups."""
     k = len(scores) if k is None else k
     gains = [2.0**relevance - 1 for relevance in relevances]
-    actual, rank = 0.0, 1
+    total, rank = 0.0, 1
     for score in sorted(set(scores), reverse=True):
-        group = [gain for one, gain in zip(scores, gains, strict=True) if one == score]
+        group = [gain for other, gain in zip(scores, gains, strict=True) if other == score]
         weights = sum(1 / math.log2(i + 1) for i in range(rank, min(rank + len(group), k + 1)))
-        actual += sum(group) / len(group) * weights
+        total += sum(group) / len(group) * weights
         rank += len(group)
     best = sum(gain / math.log2(i + 2) for i, gain in enumerate(sorted(gains, reverse=True)[:k]))
-    return actual / best if best else 0.0
+    return total / best if best else 0.0
 
 
 # ------------------------------------------------------------------------------------- the worker functions in a row
@@ -77,10 +77,10 @@ KINDS = {"doubles": pa.list_(pa.float64()), "floats": pa.list_(pa.float32()), "w
          "signs": pa.list_(pa.int8()), "bytes": pa.binary()}  # fmt: skip
 
 
-def batches(
+def build_batches(
     columns: Mapping[str, Any], kind: str, task_k: int | None, sizes: tuple[int, int], rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Canonical rows, `rows` in a batch."""
+    """Build batches of canonical rows, `rows` each."""
     arrays = {"id": pa.array(columns["id"]), "vector": pa.array(columns["vector"], KINDS[kind])}
     if columns.get("labels") is not None:
         labels = columns["labels"]
@@ -97,8 +97,8 @@ def batches(
         yield whole.slice(start, rows)
 
 
-def in_order(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a shuffle does: rows of the exchange by id and kind, one a batch."""
+def sort_exchange(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Sort rows of the exchange by id and kind, as a shuffle does; one row per batch."""
     rows = [row for batch in sent for row in batch.to_pylist()]
     for row in sorted(rows, key=lambda row: (row["partition_id"], row["kind"])):
         yield pa.RecordBatch.from_pylist([row], schema=EXCHANGE_SCHEMA)
@@ -107,19 +107,19 @@ def in_order(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def run_workers(
     queries: Mapping[str, Any], items: Mapping[str, Any], task: RetrievalTask, *, rows: int = 1000
 ) -> list[pa.RecordBatch]:
-    """Send, search and merge."""
+    """Run the workers that send, search and merge."""
     sizes = len(queries["id"]), len(items["id"])
     sent = [
-        *send_rows(batches(queries, task.kind, task.k, sizes, rows), task, of_corpus=False),
-        *send_rows(batches(items, task.item_kind, task.k, sizes, rows), task, of_corpus=True),
+        *send_rows(build_batches(queries, task.kind, task.k, sizes, rows), task, of_corpus=False),
+        *send_rows(build_batches(items, task.item_kind, task.k, sizes, rows), task, of_corpus=True),
     ]
-    return list(merge_cells(in_order(search_cells(in_order(sent), task)), task))
+    return list(merge_cells(sort_exchange(search_cells(sort_exchange(sent), task)), task))
 
 
-def found_items(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, k: int, *, kind: str = "doubles",
+def find_items(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, k: int, *, kind: str = "doubles",
                 rows: int = 1000, sent_rows: int = 2**17,
                 **choices: Any) -> dict[Any, list[tuple[Any, float]]]:  # fmt: skip
-    """The k best items of each query with their scores, in order."""
+    """Return the k best items of each query with their scores, in order."""
     label_kind = None
     if queries.get("labels") is not None:
         label_kind = "array" if isinstance(queries["labels"][0], list) else "value"
@@ -128,18 +128,18 @@ def found_items(queries: Mapping[str, Any], items: Mapping[str, Any], metric: st
     task = RetrievalTask(
         settings=settings, k=k, kind=kind, item_kind=kind, label_kind=label_kind, sent_rows=sent_rows
     )
-    actual: dict[Any, list[tuple[Any, float]]] = {}
+    items_by_query: dict[Any, list[tuple[Any, float]]] = {}
     for batch in run_workers(queries, items, task, rows=rows):
         for row in batch.to_pylist():
-            actual.setdefault(row["query_id"], []).append((row["item_id"], row["score"]))
-            assert row["rank"] == len(actual[row["query_id"]])
-    return actual
+            items_by_query.setdefault(row["query_id"], []).append((row["item_id"], row["score"]))
+            assert row["rank"] == len(items_by_query[row["query_id"]])
+    return items_by_query
 
 
-def scored(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cutoffs: tuple[int | None, ...], *,
-           kind: str = "doubles", convention: str = "default", rows: int = 1000, sent_rows: int = 2**17,
+def score_queries(queries: Mapping[str, Any], items: Mapping[str, Any], metric: str, cutoffs: tuple[int | None, ...],
+           *, kind: str = "doubles", convention: str = "default", rows: int = 1000, sent_rows: int = 2**17,
            **choices: Any) -> list[dict[str, Any]]:  # fmt: skip
-    """Metrics of each query and cutoff."""
+    """Return the metrics of each query and cutoff."""
     labels = queries["labels"][0]
     rules = Convention.parse(convention)
     task = RetrievalTask(

@@ -1,8 +1,8 @@
-"""A server of Sail, an engine of its own that speaks Spark Connect, while a command runs. Needs pysail.
+"""Run a command with a server of Sail, another engine that speaks Spark Connect. Needs pysail.
 
     python tests/support/sail_server.py python -m pytest ...
 
-Its Python workers are threads of this process, so they have this process's packages.
+Its Python workers are threads of this process and share its packages.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ SHIPPED = "NDCG_SPARK_SHIPPED"
 
 
 def main(command: list[str]) -> int:
-    """Serve while a command runs; its exit code."""
+    """Run a command with a server; return its exit code."""
     server = SparkConnectServer("127.0.0.1", 0)
     server.start(background=True)
     try:
         host, port = server.listening_address
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
         return subprocess.run(
-            command, env={**kept, "SPARK_REMOTE": f"sc://{host}:{port}", SHIPPED: "yes"}, check=False
+            command, env={**environment, "SPARK_REMOTE": f"sc://{host}:{port}", SHIPPED: "yes"}, check=False
         ).returncode
     finally:
         server.stop()

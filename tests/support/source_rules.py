@@ -1,8 +1,10 @@
-"""Rules about the source: rooms, kinds of modules, Spark Connect, length of functions, stand-ins.
+"""Rules for the source: rooms, kinds of modules, Spark Connect, length of functions, stand-ins.
 
 `test_layers.py` applies them.
 
-A file is one idea, as long as that idea takes: there is no rule about its length.
+`test_layers.py` applies them.
+
+The length of a file has no rule.
 
 Every rule is a function from one parsed source to a list of findings.
 """
@@ -47,7 +49,7 @@ ROOMS = (
 
 @dataclass(frozen=True)
 class Kind:
-    """Modules that may import each other, those of earlier kinds, and `third_party` projects."""
+    """Modules that may import each other, earlier kinds, and `third_party` projects."""
 
     name: str
     modules: tuple[str, ...]
@@ -84,17 +86,17 @@ KINDS = (
     Kind("others", ("*",), ANYTHING),
 )  # fmt: skip
 """What a module is, by its name below the package: the first that fits. In rooms of features a file is named so."""
-# __init__ may import only these when it is itself imported; everything else is looked up when first used.
+# The light modules are all that __init__ imports eagerly; all other names are looked up at first use.
 LIGHT = frozenset({f"{PACKAGE}.core.lazy_names", f"{PACKAGE}.errors", f"{PACKAGE}._version"})
 
 
 def _public_names() -> frozenset[str]:
-    """Names that `__init__` of the package and its rooms hand on, as `ndcg_spark.history.frames.roll_up`."""
-    actual = {f"{PACKAGE}.ml.NdcgEvaluator", f"{PACKAGE}.ml.with_query_folds", f"{PACKAGE}.mlflow.log_evaluation"}
+    """Return the names that `__init__` files re-export, as `ndcg_spark.history.frames.roll_up`."""
+    names = {f"{PACKAGE}.ml.NdcgEvaluator", f"{PACKAGE}.ml.with_query_folds", f"{PACKAGE}.mlflow.log_evaluation"}
     for path in (PROJECT_ROOT / PACKAGE).rglob("__init__.py"):
         imports = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom))
-        actual |= {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
-    return frozenset(actual)
+        names |= {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    return frozenset(names)
 
 
 PUBLIC = _public_names()
@@ -120,20 +122,20 @@ class Source:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def module_name(path: Path) -> str:
+def name_module(path: Path) -> str:
     parts = path.relative_to(PROJECT_ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 @cache
-def sources_in(*folders: str) -> list[Source]:
-    """Every Python file below the folders; a folder that is not there has none."""
+def parse_sources(*folders: str) -> list[Source]:
+    """Parse every Python file below the folders; a missing folder has none."""
     paths = sorted(path for folder in folders for path in (PROJECT_ROOT / folder).rglob("*.py"))
-    return [Source(module_name(path), path.read_text("utf-8"), path.name == "__init__.py") for path in paths]
+    return [Source(name_module(path), path.read_text("utf-8"), path.name == "__init__.py") for path in paths]
 
 
-def imported_modules(source: Source, nodes: Iterator[ast.AST] | None = None) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import, in functions too; for `from a import b` the name is `a.b`."""
+def list_imports(source: Source, nodes: Iterator[ast.AST] | None = None) -> Iterator[tuple[int, str]]:
+    """Yield (line, dotted name) of every import, also in functions; `from a import b` is `a.b`."""
     for node in source.nodes if nodes is None else nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -150,37 +152,37 @@ def is_type_checking(test: ast.expr) -> bool:
     return ast.unparse(test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 
 
-def run_at_import(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """The statements that importing a module runs: not those of functions, nor those for type checkers."""
+def list_import_statements(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield the statements that run at import: not those of functions, nor those for type checkers."""
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if isinstance(statement, ast.If) and is_type_checking(statement.test):
-            yield from run_at_import(statement.orelse)
+            yield from list_import_statements(statement.orelse)
             continue
         yield statement
         for block in ("body", "orelse", "finalbody"):
-            yield from run_at_import(getattr(statement, block, []))
+            yield from list_import_statements(getattr(statement, block, []))
         for handler in getattr(statement, "handlers", []):
-            yield from run_at_import(handler.body)
+            yield from list_import_statements(handler.body)
 
 
-def room_of(module: str) -> int | None:
-    """Place of the room of `ndcg_spark.a.b` in the order, by its `a`; None if it has none."""
+def find_room(module: str) -> int | None:
+    """Return the position in ROOMS of the room of `ndcg_spark.a.b`, by its `a`; None without one."""
     part = module.split(".")[1]
     return ROOMS.index(part) if part in ROOMS else None
 
 
 @cache
-def kind_of(module: str) -> int:
-    """Place of what a module is in `KINDS`."""
+def find_kind(module: str) -> int:
+    """Return the position in KINDS of the kind of a module."""
     name = module.removeprefix(f"{PACKAGE}.")
     return next(at for at, kind in enumerate(KINDS) if any(fnmatchcase(name, module) for module in kind.modules))
 
 
-def own_imports(source: Source, nodes: Iterator[ast.AST] | None = None) -> Iterator[tuple[int, str]]:
-    """(line, module) of each import of the package; of a name that is no module, the module that it is in."""
-    for line, name in imported_modules(source, nodes):
+def list_own_imports(source: Source, nodes: Iterator[ast.AST] | None = None) -> Iterator[tuple[int, str]]:
+    """Yield (line, module) of each import of the package; for a name in a module, that module."""
+    for line, name in list_imports(source, nodes):
         if name.split(".")[0] == PACKAGE:
             path = PROJECT_ROOT.joinpath(*name.split("."))
             yield line, name if path.is_dir() or path.with_suffix(".py").is_file() else name.rpartition(".")[0]
@@ -189,19 +191,19 @@ def own_imports(source: Source, nodes: Iterator[ast.AST] | None = None) -> Itera
 # ------------------------------------------------------------------------------------------------------ rules
 
 
-def misplaced_modules(source: Source) -> list[str]:
-    if source.module == PACKAGE or room_of(source.module) is not None:
+def find_misplaced_modules(source: Source) -> list[str]:
+    if source.module == PACKAGE or find_room(source.module) is not None:
         return []
-    return [f"{source.module} is in no room: give it a place in ROOMS"]
+    return [f"{source.module} has no room: add it to ROOMS"]
 
 
-def upward_imports(source: Source) -> list[str]:
-    """Imports of a room above, or of the package itself, whose lazy names reach every room."""
+def find_upward_imports(source: Source) -> list[str]:
+    """Find imports from a higher room, or from the package itself, whose lazy names reach every room."""
     if source.module == PACKAGE:
         return []
-    own, findings = room_of(source.module), []
-    for line, name in own_imports(source):
-        room = room_of(name) if "." in name else None
+    own, findings = find_room(source.module), []
+    for line, name in list_own_imports(source):
+        room = find_room(name) if "." in name else None
         if room is None:
             findings.append(f"{source.module}:{line} imports {name}, which is a name of the package, not of a room")
         elif own is not None and room < own:
@@ -209,49 +211,49 @@ def upward_imports(source: Source) -> list[str]:
     return findings
 
 
-def imports_of_later_kinds(source: Source) -> list[str]:
-    """Imports of what needs more than the module may: a kernel that imports frames.
+def find_imports_of_later_kinds(source: Source) -> list[str]:
+    """Find imports of later kinds of modules, such as a kernel that imports frames.
 
-    Of light modules those count that importing them runs.
+    In light modules only imports that run when they are imported count.
     """
     if source.module == PACKAGE:
         return []
-    own = kind_of(source.module)
-    nodes = run_at_import(source.tree.body) if own == 0 else None
+    own = find_kind(source.module)
+    nodes = list_import_statements(source.tree.body) if own == 0 else None
     return [
-        f"{source.module}:{line} imports {name}, which is of {KINDS[kind_of(name)].name}"
-        for line, name in own_imports(source, nodes)
-        if name != PACKAGE and kind_of(name) > own
+        f"{source.module}:{line} imports {name}, which is of {KINDS[find_kind(name)].name}"
+        for line, name in list_own_imports(source, nodes)
+        if name != PACKAGE and find_kind(name) > own
     ]
 
 
-def foreign_imports(source: Source) -> list[str]:
-    """Imports of other projects that what the module is must do without."""
-    kind = KINDS[-1] if source.module == PACKAGE else KINDS[kind_of(source.module)]
+def find_foreign_imports(source: Source) -> list[str]:
+    """Find imports of other projects that the kind of a module must do without."""
+    kind = KINDS[-1] if source.module == PACKAGE else KINDS[find_kind(source.module)]
     if kind.third_party is ANYTHING:
         return []
     allowed = frozenset(kind.third_party) | sys.stdlib_module_names | {PACKAGE}
     return [
         f"{source.module}:{line} imports {name}, which {kind.name} must do without"
-        for line, name in imported_modules(source)
+        for line, name in list_imports(source)
         if name.split(".")[0] not in allowed
     ]
 
 
-def heavy_root_imports(source: Source) -> list[str]:
-    """What `import ndcg_spark` would load besides the standard library and the light modules."""
+def find_heavy_root_imports(source: Source) -> list[str]:
+    """Find modules that `import ndcg_spark` loads besides the standard library and the light modules."""
     if source.module != PACKAGE:
         return []
     return [
         f"{source.module}:{line} imports {name} at once; look it up in __getattr__"
-        for line, name in imported_modules(source, run_at_import(source.tree.body))
+        for line, name in list_imports(source, list_import_statements(source.tree.body))
         if name.split(".")[0] not in sys.stdlib_module_names
         and not any(name == light or name.startswith(f"{light}.") for light in LIGHT)
     ]
 
 
-def classic_only_names(source: Source) -> list[str]:
-    """Uses of what only a classic Spark session has, as `x.rdd` or `getattr(x, "rdd")`."""
+def find_classic_only_names(source: Source) -> list[str]:
+    """Find uses of what only a classic Spark session has, as `x.rdd` or `getattr(x, "rdd")`."""
     findings = []
     for node in source.nodes:
         name = None
@@ -264,8 +266,8 @@ def classic_only_names(source: Source) -> list[str]:
     return findings
 
 
-def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from `def` to the end, without the docstring: explaining more must not cost code."""
+def count_code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Count the lines from `def` to the end without the docstring, so that explanations are free."""
     n_lines = (function.end_lineno or function.lineno) - function.lineno + 1
     first = function.body[0]
     if ast.get_docstring(function, clean=False) is not None:
@@ -273,19 +275,19 @@ def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return n_lines
 
 
-def long_functions(source: Source) -> list[str]:
+def find_long_functions(source: Source) -> list[str]:
     functions = (n for n in source.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
     return [
-        f"{source.module}:{f.lineno} {f.name} has {code_lines(f)} lines of code, at most {MAX_FUNCTION_LINES}"
+        f"{source.module}:{f.lineno} {f.name} has {count_code_lines(f)} lines of code, at most {MAX_FUNCTION_LINES}"
         for f in functions
-        if code_lines(f) > MAX_FUNCTION_LINES
+        if count_code_lines(f) > MAX_FUNCTION_LINES
     ]
 
 
-def internal_sections(source: Source) -> list[str]:
-    """Docstrings with sections of numpydoc of what users do not import.
+def find_internal_sections(source: Source) -> list[str]:
+    """Find numpydoc sections in docstrings that users do not import.
 
-    Settings keep theirs: the help of commands is made of them.
+    Settings may have them: they are the help of commands.
     """
     if source.module.rpartition(".")[2] in {"settings", "command"}:
         return []
@@ -302,7 +304,7 @@ def internal_sections(source: Source) -> list[str]:
     return findings
 
 
-def unpacked_functions(source: Source) -> list[str]:
+def find_unpacked_functions(source: Source) -> list[str]:
     """Find functions for workers that do not go through `in_workers`, and factories of such functions."""
     if source.module == f"{PACKAGE}.core.workers":
         return []
@@ -315,8 +317,8 @@ def unpacked_functions(source: Source) -> list[str]:
     return findings
 
 
-def spelled_labels(source: Source) -> list[str]:
-    """Find texts of metrics, cutoffs and segments that are put together by hand instead of by `core.labels`."""
+def find_spelled_labels(source: Source) -> list[str]:
+    """Find texts of metrics, cutoffs and segments that are built by hand instead of by `core.labels`."""
     if source.module == f"{PACKAGE}.core.labels":
         return []
     return [
@@ -331,7 +333,7 @@ def spelled_labels(source: Source) -> list[str]:
 def _spells_metric(node: ast.AST) -> bool:
     """Check for `f"{metric}@{k}"`, `f"{metric}@all"` and `concat_ws("@", ...)`; `remove @{k}` is not a label."""
     if isinstance(node, ast.JoinedStr):
-        shown = "".join(element.value if isinstance(element, ast.Constant) else "{}" for element in node.values)
+        shown = "".join(value.value if isinstance(value, ast.Constant) else "{}" for value in node.values)
         return re.search(r"(?<!\s)@\{|\}@all\b", shown) is not None
     if isinstance(node, ast.Constant):
         return "concat_ws('@'" in str(node.value)
@@ -350,7 +352,7 @@ def _spells_cutoff(node: ast.AST) -> bool:
     return any(isinstance(part, ast.Constant) and part.value == "all" for part in parts)
 
 
-def unexplained_stand_ins(source: Source) -> list[str]:
+def find_unexplained_stand_ins(source: Source) -> list[str]:
     """Find replacements in tests that answer in place of what this project relies on, with no reason above them.
 
     A replacement may fail: that is fault injection. It may do something at a moment and pass the call on to what it
@@ -386,14 +388,14 @@ def _replaces(call: ast.Call) -> bool:
 
 
 def _replacement(call: ast.Call) -> tuple[str, ast.expr]:
-    """The name that is replaced, without its owner, and what replaces it."""
+    """Return the name that is replaced, without its owner, and its replacement."""
     named = call.args[-2]
     name = str(named.value) if isinstance(named, ast.Constant) else ast.unparse(named)
     return name.rpartition(".")[2], call.args[-1]
 
 
 def _is_explained(lines: list[str], number: int) -> bool:
-    """Whether the reason stands in the comments above a line, between which and it are other replacements at most."""
+    """Check for a reason in the comments above a line; other replacements may be in between."""
     for line in reversed(lines[: number - 1]):
         if _STAND_IN.search(line):
             return True
@@ -403,7 +405,7 @@ def _is_explained(lines: list[str], number: int) -> bool:
 
 
 def _bodies(value: ast.expr, nodes: list[ast.AST]) -> list[ast.AST]:
-    """The functions that a replacement is, of whatever scope; none where it is no function of this file."""
+    """Return the functions of this file that a replacement refers to, in any scope."""
     if isinstance(value, ast.Lambda):
         return [value]
     named = ast.unparse(value)
@@ -415,34 +417,35 @@ def _fails(value: ast.expr, nodes: list[ast.AST]) -> bool:
 
 
 def _passes_on(value: ast.expr, name: str, nodes: list[ast.AST]) -> bool:
-    """Whether a replacement calls what it replaces, by the name under which the file has kept that."""
-    kept: set[str] = set()
+    """Check whether a replacement calls the original, by the name under which the file saved it."""
+    saved: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Assign):
             targets, values = (
-                element.elts if isinstance(element, ast.Tuple) else [element]
-                for element in (node.targets[0], node.value)
+                side.elts if isinstance(side, ast.Tuple) else [side] for side in (node.targets[0], node.value)
             )
             pairs = zip(targets, values, strict=False)
-            kept |= {
-                ast.unparse(one) for one, group in pairs if isinstance(group, ast.Attribute) and group.attr == name
+            saved |= {
+                ast.unparse(target)
+                for target, source_value in pairs
+                if isinstance(source_value, ast.Attribute) and source_value.attr == name
             }
     calls = (node for body in _bodies(value, nodes) for node in ast.walk(body) if isinstance(node, ast.Call))
-    return ast.unparse(value) in kept or any(ast.unparse(call.func) in kept for call in calls)
+    return ast.unparse(value) in saved or any(ast.unparse(call.func) in saved for call in calls)
 
 
 LAYER_RULES = (
-    misplaced_modules,
-    upward_imports,
-    imports_of_later_kinds,
-    foreign_imports,
-    heavy_root_imports,
-    classic_only_names,
-    unpacked_functions,
-    spelled_labels,
+    find_misplaced_modules,
+    find_upward_imports,
+    find_imports_of_later_kinds,
+    find_foreign_imports,
+    find_heavy_root_imports,
+    find_classic_only_names,
+    find_unpacked_functions,
+    find_spelled_labels,
 )
-SIZE_RULES = (long_functions, internal_sections)
-TEST_RULES = (unexplained_stand_ins,)
+SIZE_RULES = (find_long_functions, find_internal_sections)
+TEST_RULES = (find_unexplained_stand_ins,)
 
 
 PUBLIC_ROOMS = (
@@ -454,30 +457,30 @@ WITH_SETTINGS = tuple(room for room in PUBLIC_ROOMS if room not in ("functions",
 OF_ML = ("NdcgEvaluator", "with_query_folds")
 
 
-def names_of_room(room: str) -> list[str]:
-    """Public names of a room, without importing what they name."""
+def list_public_names(room: str) -> list[str]:
+    """Return the public names of a room without importing the objects."""
     return dir(importlib.import_module(f"ndcg_spark.{room}"))
 
 
-def public() -> dict[str, Any]:
-    """All of it, as `evaluate` and `history.roll_up`; what the package has itself is not there twice."""
-    actual = {name: getattr(ndcg_spark, name) for name in ndcg_spark.__all__}
+def list_public() -> dict[str, Any]:
+    """Return all public objects by name, as `evaluate` and `history.roll_up`; names of the package appear once."""
+    objects = {name: getattr(ndcg_spark, name) for name in ndcg_spark.__all__}
     for room in PUBLIC_ROOMS:
         module = importlib.import_module(f"ndcg_spark.{room}")
-        actual |= {f"{room}.{name}": getattr(module, name) for name in dir(module) if name not in actual}
-    return actual | {f"ml.{name}": getattr(importlib.import_module("ndcg_spark.ml"), name) for name in OF_ML}
+        objects |= {f"{room}.{name}": getattr(module, name) for name in dir(module) if name not in objects}
+    return objects | {f"ml.{name}": getattr(importlib.import_module("ndcg_spark.ml"), name) for name in OF_ML}
 
 
-def public_functions() -> dict[str, Any]:
-    return {name: one for name, one in public().items() if inspect.isfunction(one)}
+def list_public_functions() -> dict[str, Any]:
+    return {name: value for name, value in list_public().items() if inspect.isfunction(value)}
 
 
-def names_for_type_checkers(package: str) -> list[str]:
-    """What `__init__` imports for type checkers alone."""
+def list_type_checking_names(package: str) -> list[str]:
+    """Return the names that `__init__` imports for type checkers only."""
     path = Path(inspect.getfile(importlib.import_module(package)))
     (block,) = (
-        element for element in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(element, ast.If)
+        statement for statement in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(statement, ast.If)
     )
     return sorted(
-        alias.name for element in block.body if isinstance(element, ast.ImportFrom) for alias in element.names
+        alias.name for statement in block.body if isinstance(statement, ast.ImportFrom) for alias in statement.names
     )

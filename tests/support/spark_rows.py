@@ -1,4 +1,4 @@
-"""Rows as Spark reads them by a plan, and slices as jobs write them."""
+"""Rows as Spark selects them by a plan, and slices as jobs write them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ def replace_slices(frame: DataFrame, reference: str, kind: str | None, slices: S
     write_together([Rows(frame=frame, slices=slices, reference=reference, kind=kind)], **more)
 
 
-def run_rows(frame: DataFrame, settings: EvaluationSettings, *, judged: bool, original: bool = False) -> DataFrame:
-    """Of the main table; `judged` if it has the relevances. `original` adds `row`, the row as it came."""
+def select_run_rows(
+    frame: DataFrame, settings: EvaluationSettings, *, judged: bool, original: bool = False
+) -> DataFrame:
+    """Select rows of the main table; with relevances if `judged`. `original` adds `row`, the unchanged row."""
     plan = plan_rows(describe_table(frame), settings, has_judgments_table=not judged)
     return select_canonical_columns(frame, replace(plan, keeps_original=original))
 
 
-def judgment_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
+def select_judgment_rows(frame: DataFrame, settings: EvaluationSettings) -> DataFrame:
     return select_canonical_columns(frame, plan_judgments(describe_table(frame, "judgments"), settings))

@@ -1,7 +1,7 @@
-"""What tools compute, written out as plain loops from their own source or paper, with no import of the package.
+"""Definitions of NDCG in other tools as plain loops, from their source or paper, without this package.
 
-For tools that are too heavy to install beside the tests, or that no Python can call. Each definition gets the rows
-of one query and a cutoff (None: the whole list) and gives NDCG, or None where the tool gives no value at all. For
+For tools that are too heavy for the tests, or not callable from Python. Each definition gets the rows
+of one query and a cutoff (None: the whole list) and returns NDCG, or None if the tool has no value. For
 tools that know only a set of relevant items, that set is the items judged above 0. The sums, gains and discounts are
 those of the oracle.
 """
@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from support.oracle import Cutoff, Row, discount_function, discounted_sum, gain_function, groups_by_score
+from support.oracle import Cutoff, Row, group_by_score, parse_discount, parse_gain, sum_discounted
 
 Values = dict[tuple[str, Cutoff], float]
 
@@ -20,26 +20,26 @@ Values = dict[tuple[str, Cutoff], float]
 Definition = Callable[[Sequence[Row], Cutoff], float | None]
 
 
-def values_of(definition: Definition, queries: Mapping[str, Sequence[Row]], cutoffs: Sequence[Cutoff]) -> Values:
-    actual = {(query, k): definition(rows, k) for query, rows in queries.items() for k in cutoffs}
-    return {key: value for key, value in actual.items() if value is not None}
+def compute_values(definition: Definition, queries: Mapping[str, Sequence[Row]], cutoffs: Sequence[Cutoff]) -> Values:
+    values = {(query, k): definition(rows, k) for query, rows in queries.items() for k in cutoffs}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 # --- Small parts
 
-power = gain_function("exponential")
+power = parse_gain("exponential")
 
 
-def discounted(gains: Iterable[float], k: Cutoff, discount: str = "log2") -> float:
-    return discounted_sum([[gain] for gain in gains], discount_function(discount), k)
+def compute_dcg(gains: Iterable[float], k: Cutoff, discount: str = "log2") -> float:
+    return sum_discounted([[gain] for gain in gains], parse_discount(discount), k)
 
 
-def shown(rows: Sequence[Row], *, last_item_first: bool = False) -> list[Row]:
-    """Retrieved items by score; tied ones by the bytes of the item, the smallest first or the largest."""
-    actual = sorted((row for row in rows if row.score is not None), key=lambda row: row.item.encode())
+def rank_retrieved(rows: Sequence[Row], *, last_item_first: bool = False) -> list[Row]:
+    """Return retrieved items by score; ties by the bytes of the item, ascending or descending."""
+    ordered = sorted((row for row in rows if row.score is not None), key=lambda row: row.item.encode())
     if last_item_first:
-        actual.reverse()
-    return sorted(actual, key=lambda row: row.score or 0.0, reverse=True)
+        ordered.reverse()
+    return sorted(ordered, key=lambda row: row.score or 0.0, reverse=True)
 
 
 def labels(rows: Sequence[Row]) -> list[float]:
@@ -58,26 +58,26 @@ def best(gains: Iterable[float]) -> list[float]:
     return sorted(gains, reverse=True)
 
 
-def averaged_over_ties(rows: Sequence[Row], gain: Callable[[float], float], *, single: bool) -> list[float]:
-    """Gain of each rank, averaged over the items that share its score."""
-    actual: list[float] = []
-    for tied in groups_by_score(rows, "float32" if single else "double"):
+def average_over_ties(rows: Sequence[Row], gain: Callable[[float], float], *, single: bool) -> list[float]:
+    """Return the gain of each rank, averaged over the items that share its score."""
+    averages: list[float] = []
+    for tied in group_by_score(rows, "float32" if single else "double"):
         gains = [gain(label(row)) for row in tied]
-        actual += [sum(gains) / len(gains)] * len(gains)
-    return actual
+        averages += [sum(gains) / len(gains)] * len(gains)
+    return averages
 
 
-# --- This project's own two
+# --- The two definitions of this project
 
 
 def default(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float] = power) -> float | None:
-    """Jarvelin and Kekalainen with every judged item in the ideal list, over all orders of tied items on average."""
+    """Jarvelin and Kekalainen with every judged item in the ideal list, averaged over all orders of tied items."""
     judged = labels(rows)
     if not judged:
         return None
-    ideal = discounted(best(gain(relevance) for relevance in judged), k)
-    gains = averaged_over_ties(rows, gain, single=False)  # gains of relevance 0 are 0 here
-    return discounted(gains, k) / ideal if gains and ideal > 0 else 0.0
+    ideal = compute_dcg(best(gain(relevance) for relevance in judged), k)
+    gains = average_over_ties(rows, gain, single=False)  # gains of relevance 0 are 0 here
+    return compute_dcg(gains, k) / ideal if gains and ideal > 0 else 0.0
 
 
 linear = partial(default, gain=float)
@@ -88,24 +88,24 @@ linear = partial(default, gain=float)
 
 def trec_eval(rows: Sequence[Row], k: Cutoff) -> float | None:
     """trec_eval 10, m_ndcg_cut.c and form_res_rels.c: scores as doubles, ties by docno, last first."""
-    if not labels(rows) or not shown(rows):
+    if not labels(rows) or not rank_retrieved(rows):
         return None
-    ideal = discounted(best(max(0.0, relevance) for relevance in labels(rows)), k)
-    gained = discounted((max(0.0, label(row)) for row in shown(rows, last_item_first=True)), k)
+    ideal = compute_dcg(best(max(0.0, relevance) for relevance in labels(rows)), k)
+    gained = compute_dcg((max(0.0, label(row)) for row in rank_retrieved(rows, last_item_first=True)), k)
     return gained / ideal if ideal > 0 else 0.0
 
 
 def talr(rows: Sequence[Row], k: Cutoff) -> float | None:
     """TALR, +eval/tieNDCG.m: no cutoff; 1 where nothing is relevant."""
     gains = [power(label(row)) for row in rows if row.score is not None]
-    ideal = discounted(best(gains), k)
-    return discounted(averaged_over_ties(rows, power, single=False), k) / ideal if ideal else 1.0
+    ideal = compute_dcg(best(gains), k)
+    return compute_dcg(average_over_ties(rows, power, single=False), k) / ideal if ideal else 1.0
 
 
 def torchmetrics(rows: Sequence[Row], k: Cutoff) -> float | None:
     """torchmetrics 1.9, functional/retrieval/ndcg.py, with double sums in place of its single ones."""
-    ideal = discounted(best(label(row) for row in rows if row.score is not None), k)
-    return discounted(averaged_over_ties(rows, float, single=True), k) / ideal if ideal else 0.0
+    ideal = compute_dcg(best(label(row) for row in rows if row.score is not None), k)
+    return compute_dcg(average_over_ties(rows, float, single=True), k) / ideal if ideal else 0.0
 
 
 # --- Tools of learning to rank
@@ -114,8 +114,8 @@ def torchmetrics(rows: Sequence[Row], k: Cutoff) -> float | None:
 def catboost(rows: Sequence[Row], k: Cutoff, gain: Callable[[float], float] = float) -> float | None:
     """CatBoost 1.2 dcg.cpp: by prediction, tied items by target, the worst first."""
     listed = sorted((-row.score, label(row)) for row in rows if row.score is not None)
-    ideal = discounted(best(gain(target) for _, target in listed), k)
-    return discounted((gain(target) for _, target in listed), k) / ideal if ideal > 0 else 1.0
+    ideal = compute_dcg(best(gain(target) for _, target in listed), k)
+    return compute_dcg((gain(target) for _, target in listed), k) / ideal if ideal > 0 else 1.0
 
 
 catboost_exp = partial(catboost, gain=power)
@@ -126,13 +126,13 @@ catboost_exp = partial(catboost, gain=power)
 
 def mllib(rows: Sequence[Row], k: Cutoff) -> float | None:
     """RankingMetrics.ndcgAt with relevances: the ideal list is the labels in the order they came in."""
-    return _mllib(shown(rows), [row for row in rows if row.relevance is not None], k)
+    return _mllib(rank_retrieved(rows), [row for row in rows if row.relevance is not None], k)
 
 
 def mllib_sorted(rows: Sequence[Row], k: Cutoff) -> float | None:
-    """The same for a caller who sorts the labels first."""
+    """RankingMetrics.ndcgAt for callers who sort the labels first."""
     labelled = sorted((row for row in rows if row.relevance is not None), key=label, reverse=True)
-    return _mllib(shown(rows), labelled, k)
+    return _mllib(rank_retrieved(rows), labelled, k)
 
 
 def _mllib(predicted: Sequence[Row], labelled: Sequence[Row], k: Cutoff) -> float:
@@ -149,21 +149,21 @@ def _mllib(predicted: Sequence[Row], labelled: Sequence[Row], k: Cutoff) -> floa
 
 def mllib_binary(rows: Sequence[Row], k: Cutoff) -> float | None:
     """RankingMetrics.ndcgAt without relevances, all that PySpark reaches; an empty label set counts 0."""
-    predicted, relevant = shown(rows), truth(rows)
-    gained = discounted((float(row.item in relevant) for row in predicted), k, "ln")
-    most = discounted([1.0] * len(relevant), k, "ln")
+    predicted, relevant = rank_retrieved(rows), truth(rows)
+    gained = compute_dcg((float(row.item in relevant) for row in predicted), k, "ln")
+    most = compute_dcg([1.0] * len(relevant), k, "ln")
     return gained / most if relevant else 0.0
 
 
 def recommenders_spark(rows: Sequence[Row], k: Cutoff) -> float | None:
     """recommenders 1.2, SparkRankingEvaluation: MLlib over the users that both tables have."""
-    return mllib_binary(rows, k) if shown(rows) and truth(rows) else None
+    return mllib_binary(rows, k) if rank_retrieved(rows) and truth(rows) else None
 
 
 def recommenders_pandas(rows: Sequence[Row], k: Cutoff) -> float | None:
     """recommenders 1.2, python_evaluation.ndcg_at_k, raw: 0 / 0 is NaN, which the mean of pandas leaves out."""
-    ideal = discounted(best(labels(rows)), k, "ln")
-    gained = discounted((label(row) for row in shown(rows)), k, "ln")
+    ideal = compute_dcg(best(labels(rows)), k, "ln")
+    gained = compute_dcg((label(row) for row in rank_retrieved(rows)), k, "ln")
     return gained / ideal if ideal else None
 
 
@@ -175,8 +175,8 @@ def replay(rows: Sequence[Row], k: Cutoff) -> float | None:
     relevant = truth(rows)
     if not relevant:
         return None
-    gained = discounted((float(row.item in relevant) for row in shown(rows, last_item_first=True)), k)
-    return gained / discounted([1.0] * len(relevant), k)
+    gained = compute_dcg((float(row.item in relevant) for row in rank_retrieved(rows, last_item_first=True)), k)
+    return gained / compute_dcg([1.0] * len(relevant), k)
 
 
 def rectools(rows: Sequence[Row], k: Cutoff) -> float | None:
@@ -184,21 +184,21 @@ def rectools(rows: Sequence[Row], k: Cutoff) -> float | None:
     relevant = truth(rows)
     if not relevant or k is None:
         return None
-    return discounted((float(row.item in relevant) for row in shown(rows)), k) / discounted([1.0] * k, k)
+    return compute_dcg((float(row.item in relevant) for row in rank_retrieved(rows)), k) / compute_dcg([1.0] * k, k)
 
 
 def mlflow(rows: Sequence[Row], k: Cutoff) -> float | None:
     """MLflow 3.18, metric_definitions.py: scikit-learn's NDCG cut at the length of the list retrieved."""
-    listed, relevant = shown(rows)[:k], truth(rows)
+    listed, relevant = rank_retrieved(rows)[:k], truth(rows)
     if not listed or not relevant:
         return 0.0 if listed or relevant else 1.0
-    gained = discounted((float(row.item in relevant) for row in listed), len(listed))
-    return gained / discounted([1.0] * len(relevant), len(listed))
+    gained = compute_dcg((float(row.item in relevant) for row in listed), len(listed))
+    return gained / compute_dcg([1.0] * len(relevant), len(listed))
 
 
 def evidently(rows: Sequence[Row], k: Cutoff) -> float | None:
     """Evidently 0.7, recsys/ndcg_k.py: the items shown, of users with some feedback."""
-    targets = [label(row) for row in shown(rows)]
+    targets = [label(row) for row in rank_retrieved(rows)]
     if not any(target > 0 for target in targets):
         return None
-    return discounted(targets, k) / discounted(best(targets), k)
+    return compute_dcg(targets, k) / compute_dcg(best(targets), k)

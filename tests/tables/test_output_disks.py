@@ -14,7 +14,7 @@ import pytest
 from support.disks import deny_access, deny_writes, mount_small_disk, to_viewfs
 from support.engines import parametrize_engine
 from support.main_job import assert_refused, mean_ndcg, read_files, read_stored_rows, run_mean_ndcg, write_rows
-from support.oracle import ranked
+from support.oracle import build_ranking
 
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.tables import Rows, Slices, check_output, stage_slices, write_together
@@ -38,7 +38,7 @@ def flags(source: Path, folder: Path, engine: str = "local") -> list[object]:
 @pytest.fixture
 def sources(tmp_path):
     """Rankings of two nights; the later ones need some hundred kilobytes as metrics of queries."""
-    old, new = [ranked([0, 1])], [ranked([3, 2, n % 3], query=f"query {n}") for n in range(1500)]
+    old, new = [build_ranking([0, 1])], [build_ranking([3, 2, n % 3], query=f"query {n}") for n in range(1500)]
     return [
         write_rows(tmp_path / f"{name}.parquet", [row for query in rows for row in query])
         for name, rows in (("old", old), ("new", new))

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from support.disks import to_viewfs
 from support.main_job import assert_refused, mean_ndcg, run_mean_ndcg, write_rows
-from support.oracle import ranked
+from support.oracle import build_ranking
 from support.spark_rows import replace_slices
 
 from ndcg_spark.errors import InvalidParameterError, OutputRefusedError
@@ -304,7 +304,7 @@ def test_a_folder_above_that_the_disk_does_not_list_is_no_folder_without_tables(
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    return write_rows(tmp_path_factory.mktemp("good") / "rows.parquet", ranked([3, 0, 1]))
+    return write_rows(tmp_path_factory.mktemp("good") / "rows.parquet", build_ranking([3, 0, 1]))
 
 
 def test_table_names_that_the_catalog_does_not_take_are_refused(spark, good):

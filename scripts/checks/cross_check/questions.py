@@ -121,7 +121,7 @@ class Question:
         ranks = {
             (run, row.query, row.item): rank
             for run, run_rows in self.runs.items()
-            for query in oracle.rows_by_query(run_rows).values()
+            for query in oracle.group_by_query(run_rows).values()
             for rank, row in enumerate(sort_by_rank(query, self.choices), start=1)
         }
         keys = zip(*(self.long[name].to_pylist() for name in ("ranker", "query_id", "item_id")), strict=True)
@@ -137,7 +137,7 @@ class Question:
         """Arrays, one row per run and query: relevances in rank order, and all judged relevances."""
         columns: dict[str, list[Any]] = {name: [] for name in ("ranker", "query_id", "ranked", "judged")}
         for run, values in self.runs.items():
-            for query, rows in oracle.rows_by_query(values).items():
+            for query, rows in oracle.group_by_query(values).items():
                 columns["ranker"].append(run)
                 columns["query_id"].append(query)
                 columns["ranked"].append([row.relevance for row in sort_by_rank(rows, self.choices)])
@@ -153,7 +153,7 @@ class Question:
         """Lists, one row per run and query: items with scores, items in rank order, and judged items with grades."""
         columns: dict[str, list[Any]] = {name: [] for name in ("ranker", "query_id", "scored", "in_order", "judged")}
         for run, values in self.runs.items():
-            for query, rows in oracle.rows_by_query(values).items():
+            for query, rows in oracle.group_by_query(values).items():
                 scored = [{"item_id": row.item, "score": row.score} for row in rows if row.score is not None]
                 judged = [{"id": row.item, "relevance": row.relevance} for row in rows if row.relevance is not None]
                 in_order = [row.item for row in sort_by_rank(rows, self.choices)] if self.has_order else []
@@ -236,7 +236,7 @@ def draw_question(seed: int, folder: Path, *, per_query: bool = False) -> Questi
         query: Query(
             country=draw.choice(COUNTRIES), device=draw.randint(1, 2), weight=draw.choice((0.0, 0.1, 1.0, 3.5))
         )
-        for query in oracle.rows_by_query(rows)
+        for query in oracle.group_by_query(rows)
     }
     cutoffs = draw.sample(("1", "2", "3", "5", "10", "50", "all"), draw.randint(1, 3))
     metrics, more = ["ndcg"], {}

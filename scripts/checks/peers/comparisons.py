@@ -114,7 +114,7 @@ class Comparison:
 
 
 def definition(function: written.Definition, of: str) -> Tool:
-    return Tool(call=partial(written.values_of, function), beside=f"definition of {of}")
+    return Tool(call=partial(written.compute_values, function), beside=f"definition of {of}")
 
 
 _WHOLE, _SIGNED, _PARTS = Shape(grades=GRADES), Shape(grades=NEGATIVE), Shape(grades=FRACTIONAL)

@@ -89,7 +89,7 @@ def against_mllib(spark: SparkSession, seeds: Sequence[int]) -> Outcome:
         queries = {name: rows for name, rows in random_.items() if has_list_and_label(rows) and written.truth(rows)}
         theirs: Values = {}
         for query, rows in queries.items():
-            pair = ([row.item for row in written.shown(rows)], sorted(written.truth(rows)))
+            pair = ([row.item for row in written.rank_retrieved(rows)], sorted(written.truth(rows)))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # MLlib makes an SQLContext, which is deprecated
                 metrics = RankingMetrics(spark.sparkContext.parallelize([pair], 1))

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from support.main_job import Ended, run_command
+from support.main_job import RunResult, run_command
 
 TURNS, ALONE = "turns", "alone"
 ENGINES = ("local", "spark")
@@ -107,7 +107,7 @@ class Turns:
         self.counts.update(done=ended.code == 0, refused=ended.code == 2)
         return self._normalize_output(ended, name)
 
-    def _normalize_output(self, ended: Ended, name: str) -> str:
+    def _normalize_output(self, ended: RunResult, name: str) -> str:
         """Normalize the output of a job: replace folder names, and drop lines about new columns.
 
         Spark merges columns of files in no order that can be told, so words of these lines are in order here.
