@@ -79,7 +79,7 @@ class LocalComparison(BaseComparison):
         Compare runs even if no judgment matches them.
     tables : sequence of tables and runs
         Tables to read, each with the run it holds.
-    given : object
+    inputs : object
         The `results` argument of `compare`, for `to_spark`.
 
     Attributes

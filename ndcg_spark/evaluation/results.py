@@ -97,7 +97,7 @@ class LocalEvaluation(Results):
     settings : EvaluationSettings
     ranking : LocalRanking
         The plan and the parts of tables to execute it.
-    given : mapping of str to object
+    inputs : mapping of str to object
         Tables and paths as passed by the caller, for `to_spark`.
 
     Attributes
