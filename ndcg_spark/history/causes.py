@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ndcg_spark.core.labels import main_metric, metric_order
-from ndcg_spark.history.tasks import FLAGGED, HIGH, LOW, MISSING, format_series
+from ndcg_spark.history.tasks import FLAGGED, HIGH, LOW, MISSING, ONGOING, format_series
 from ndcg_spark.metrics import judge_change
 
 MAX_CHARACTERS = 160
@@ -36,6 +36,8 @@ class Cause:
             name, change = flag["rule"], ""
         else:
             name, change = format_series(dict(flag)), f" is {flag['value']:.4f} on {flag['night']}"
+        if status == ONGOING:
+            change += f", {flag['median']:.4f} before it was flagged"
         if status in (LOW, HIGH):
             usual = "before" if str(flag["weekday"]).startswith("before") else "usually"
             distance = "" if flag["z"] is None else f" ({flag['z']:+.1f}, limit {flag['limit']:.1f})"
@@ -47,11 +49,11 @@ class Cause:
 def group_by_cause(flags: Sequence[Flag]) -> list[Cause]:
     """Group flags that have one cause, in the order of `flags`: the farthest first.
 
-    A group has flags of one night and run in one direction: worse, better, missing, or recovered. It is printed for
-    the widest segment whose relative change is at least half of the largest: a segment that alone lost its items
-    moves the mean of all queries by less. The others follow from it: all metrics of the segment, parts of it, larger
-    segments that contain it, and segments of other columns that changed less than half as much, as they share
-    queries.
+    A group has flags of one night and run in one direction: worse, better, missing, recovered, or ongoing. It is
+    printed for the widest segment whose relative change is at least half of the largest: a segment that alone lost
+    its items moves the mean of all queries by less. The others follow from it: all metrics of the segment, parts of
+    it, larger segments that contain it, and segments of other columns that changed less than half as much, as they
+    share queries.
     """
     groups: dict[tuple[Any, ...], list[Flag]] = {}
     for flag in flags:

@@ -555,8 +555,8 @@ def flag_changes(
 
         - `status` (string): `low`, `high`, `missing`: flagged; `usual`; `other_direction`: beyond the limit on the
           side that `direction` does not ask for; `short_history`: too few earlier nights, and no clear difference
-          from the night before; `recovered`: again as it was before a flagged night, where nights are held against
-          the one before; `no_value`,
+          from the night before; `recovered`: again as it was before a flagged night, and `ongoing`: still away from
+          it (both only if nights are compared with the one before); `no_value`,
         - `median`, `spread` (double): of the earlier nights; spread is 1.482602218505602 times their median absolute
           deviation,
         - `z` (double): (value - median) / max(spread, std_error); where that is 0, 0 without a change, else null,
@@ -564,7 +564,7 @@ def flag_changes(
         - `n_nights` (bigint), `weekday` (string): how many nights, and of which day: `Monday`, ..., or `any`;
           `before`: too few, so that the night was held against the one before it (its value is `median`, the standard
           error of the difference is `spread`); `before_paired`: likewise, by the mean difference of the queries that
-          both nights have and its standard error,
+          both nights have and its standard error; `before_flag`: an ongoing change against the night before its flag,
         - `rule` (string): all that in words.
 
     Raises

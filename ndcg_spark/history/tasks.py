@@ -135,7 +135,7 @@ def find_common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
 
 
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
-MISSING, RECOVERED, OTHER_DIRECTION = "missing", "recovered", "other_direction"
+MISSING, RECOVERED, ONGOING, OTHER_DIRECTION = "missing", "recovered", "ongoing", "other_direction"
 FLAGGED = (LOW, HIGH, MISSING)
 FLAG_COLUMNS = {
     "night": "date",
@@ -166,8 +166,8 @@ PAIRED_COLUMNS = {
     **dict.fromkeys(("difference", "std_error", "df"), "double"),
 }
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_ANY_DAY, BEFORE, BEFORE_PAIRED = "any", "before", "before_paired"
-"""Histories of several weekdays: all nights; only the night before, by its mean or query by query."""
+_ANY_DAY, BEFORE, BEFORE_PAIRED, BEFORE_FLAG = "any", "before", "before_paired", "before_flag"
+"""Histories of several weekdays: all nights; the night before, by its mean or by queries; the night before a flag."""
 _NO_SPREAD = {
     BEFORE: "any change counts, as no query differs on either night",
     BEFORE_PAIRED: "any change counts, as all of these changed alike",
@@ -219,7 +219,7 @@ def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, An
     judgment = {"median": row["before_value"]}
     judgment |= _judge_difference(difference, pairs["std_error"], BEFORE_PAIRED, pairs["df"])
     nights.append({"day": _to_day(row["night"]), "value": nights[-1]["value"] + difference})
-    judgment |= _find_recovery(nights, judge, partial(is_flagged_side, settings.direction, row["metric"]))
+    judgment |= _relate_to_flags(nights, judge, partial(is_flagged_side, settings.direction, row["metric"]))
     return _add_rule(row, judgment, settings)
 
 
@@ -355,7 +355,7 @@ def _judge_by_night_before(
     judgment = _judge_by_errors(night, before)
     if judgment is None:
         return history
-    recovery = _find_recovery([*earlier, night], _judge_by_errors, is_flagged)
+    recovery = _relate_to_flags([*earlier, night], _judge_by_errors, is_flagged)
     return {**history, "median": before["value"], **judgment, **recovery}
 
 
@@ -367,17 +367,19 @@ def _judge_by_errors(night: dict[str, Any], before: dict[str, Any]) -> dict[str,
     return _judge_difference(night["value"] - before["value"], error, BEFORE)
 
 
-def _find_recovery(
+def _relate_to_flags(
     nights: Sequence[dict[str, Any]],
     judge: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None],
     is_flagged: Callable[[str], bool],
 ) -> dict[str, Any]:
-    """Return the status `recovered` and the flag if the last night is as before a flagged one, else an empty dict.
+    """Return a judgment of the last night by earlier flags; empty if none concerns it.
 
-    `nights` are sorted; `judge` compares two of them.
+    It is `recovered` if it is as before a flagged night, and `ongoing` if it is like the night before it and still as
+    far from the night before a flag. `nights` are sorted; `judge` compares two of them.
     """
     flags: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     recovery: dict[str, Any] = {}
+    status = SHORT
     for before, night in pairwise(nights):
         recovery = {}
         status = _get_status(judge(night, before))
@@ -388,6 +390,13 @@ def _find_recovery(
             del flags[position:]
         elif opposite is not None and is_flagged(status):
             flags.append((status, before, night))
+    if not recovery and status != SHORT:
+        return {}
+    for flag_status, before, flagged in flags:
+        judgment = judge(nights[-1], before)
+        if judgment is not None and judgment["status"] == flag_status:
+            changed = {"status": ONGOING, "median": before["value"], "weekday": BEFORE_FLAG}
+            return {**judgment, **changed, "flag": (before, flagged)}
     return recovery
 
 
@@ -410,7 +419,9 @@ def is_against_night_before(row: Mapping[str, Any]) -> bool:
 
 def name_unit(row: Mapping[str, Any]) -> str:
     """Name the unit of z: spreads of the history, or standard errors where these are larger."""
-    by_error = is_against_night_before(row) or (row.get("std_error") or 0.0) > (row.get("spread") or 0.0)
+    by_error = row.get("weekday") in (BEFORE, BEFORE_PAIRED, BEFORE_FLAG) or (row.get("std_error") or 0.0) > (
+        row.get("spread") or 0.0
+    )
     return "standard errors" if by_error else "spreads"
 
 
@@ -427,6 +438,11 @@ def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
     short += f" by history, {settings.fewest_any_day} are needed"
     if "flag" in row:
         before, flagged = row["flag"]
+        if row["status"] == ONGOING:
+            return (
+                f"{name} is {row['value']:.6f} on {row['night']}, still away from {before['value']:.6f} on "
+                f"{day_to_date(before['day'])}, before it was flagged on {day_to_date(flagged['day'])}; {short}"
+            )
         return (
             f"{name} is {row['value']:.6f} on {row['night']}, again as on {day_to_date(before['day'])} "
             f"({before['value']:.6f}), before it was flagged on {day_to_date(flagged['day'])}; {short}"

@@ -33,6 +33,7 @@ from ndcg_spark.history.tasks import (
     BEFORE_PAIRED,
     FLAG_COLUMNS,
     FLAGGED,
+    ONGOING,
     RECOVERED,
     SHORT,
     USUAL,
@@ -289,7 +290,7 @@ class FlagChanges(Work[FlagJobSettings]):
         yield f"{nights} {facts['to']}: {counts}"
         if facts["missing_nights"]:
             yield f"nights without a row: {labels.join_names(facts['missing_nights'])}"
-        for cause in group_by_cause([*facts["flags"], *facts["recovered"]]):
+        for cause in group_by_cause([*facts["flags"], *facts["ongoing"], *facts["recovered"]]):
             yield cause.line
             if self.settings.verbose:
                 yield from (f"  {row['status']}: {row['rule']}" for row in (cause.first, *cause.others))
@@ -321,9 +322,10 @@ def _collect_flags(judged: DataFrame) -> dict[str, Any]:
     ]
     counts = judged.groupBy("status").agg(*numbers).orderBy("status").collect()
     short = {row["status"]: row for row in counts}.get(SHORT)
-    is_recovered = F.col("status") == RECOVERED
-    flagged = judged.where(F.col("status").isin(*FLAGGED) | is_recovered)
-    order = (is_recovered, F.abs("z").desc_nulls_first(), "night", "run", "segment_by", "segment", "metric", "k")
+    kind = F.when(F.col("status").isin(*FLAGGED), 0).when(F.col("status") == ONGOING, 1)
+    kind = kind.when(F.col("status") == RECOVERED, 2)
+    flagged = judged.where(kind.isNotNull())
+    order = (kind, F.abs("z").desc_nulls_first(), "night", "run", "segment_by", "segment", "metric", "k")
     flags = [row.asDict() for row in flagged.orderBy(*order).limit(MAX_FLAGS).collect()]
     history = {"held_against_the_night_before": short["held"], "nights": short["nights"]} if short else None
     return {
@@ -334,7 +336,8 @@ def _collect_flags(judged: DataFrame) -> dict[str, Any]:
             "paired": sum(row["paired"] for row in counts),
         },
         "flags": [row for row in flags if row["status"] in FLAGGED],
-        "recovered": [row for row in flags if row["status"] not in FLAGGED],
+        "ongoing": [row for row in flags if row["status"] == ONGOING],
+        "recovered": [row for row in flags if row["status"] == RECOVERED],
     }
 
 

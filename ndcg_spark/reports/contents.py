@@ -281,6 +281,10 @@ class SegmentFlag:
     by: str = column("segment_by")
     segment: str | None
     flag: str
+    value: float | None = None
+    before: float | None = column("median", default=None)
+    since: date | None = None
+    """Night of the flag of an ongoing change, and `before`, the value on the night before it."""
 
     @property
     def name(self) -> str:

@@ -19,6 +19,8 @@ from ndcg_spark.reports.sentences import choose_flag_tone, find_bad_news, write_
 
 NO_RESULT = "no result"
 _VERDICT = re.compile(r'<meta name="verdict" content="(good|bad): ([^"]*)">')
+_ROW = re.compile(r'(<tr><th scope="row">(?:<a [^>]*>)?<time>([-\d]+)</time>.*?</tr>)')
+_SPARKLINE = re.compile(r'<svg class="sparkline".*?</svg>')
 _MAX_HEAD = 4096
 """Characters at the start of a page that contain its verdict."""
 _WIDTH, _HEIGHT, _MARGIN = 320, 48, 4
@@ -36,13 +38,22 @@ class IndexRow:
     page: str = ""
 
 
-def draw_index(contents: Contents, page: str) -> str:
-    """Draw the index of nights up to that of a report, whose page is written to `page`."""
+def draw_index(contents: Contents, page: str, previous: str = "") -> str:
+    """Draw the index of nights up to that of a report, whose page is written to `page`.
+
+    Of the `previous` text of the index, later nights are kept, and reasons why nights have no result.
+    """
+    rows = {night: Markup(row) for row, night in _ROW.findall(previous)}  # ours
+    later_rows = [row for night, row in rows.items() if contents.run_date and night > str(contents.run_date)]
+    sparkline = _SPARKLINE.search(previous) if later_rows else None
+    points = contents.trend.nights.get(contents.runs[0], ())
     return load_template("index.html.jinja").render(
         c=contents,
         css=Markup(build_styles()),  # ours
+        later_rows=later_rows,
         rows=list_nights(contents, Path(page)),
-        spark=_draw_sparkline(contents.trend.nights.get(contents.runs[0], ())),
+        rows_without_result={night: row for night, row in rows.items() if "<a " not in row},
+        spark=_draw_sparkline(points) if sparkline is None else Markup(sparkline[0]),
         name_run=name_run,
         version=__version__,
         w=wording,

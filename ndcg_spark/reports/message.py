@@ -47,7 +47,7 @@ def _list_lines(contents: Contents) -> list[str]:
         text = describe_difference(row, contents).rstrip(".")
         lift = "" if row.lift is None else f"{w.format_signed(100 * row.lift, 1)}\u00a0%"
         if lift:
-            text = f"Lift: {lift}" if text == headline else f"{text} ({lift})"
+            text = f"Lift: {lift}" if text == headline else f"{text} (lift {lift})"
         lines.append(f"{text}.")
     lines += [text for _, text in list_notices(contents)][:_MAX_PER_KIND]
     return [line for line in lines if line.rstrip(".") != headline][: MAX_LINES - 1]
@@ -55,6 +55,8 @@ def _list_lines(contents: Contents) -> list[str]:
 
 def _describe_share(row: SegmentRow, contents: Contents) -> str:
     """Describe the share of a segment among the queries of its run."""
-    overall = next(result.mean for result in contents.results if result.mean.run == row.mean.run)
-    n = max(row.mean.n_queries, 0 if row.before is None else row.before.n_queries)
-    return f"{row.mean.full_name} has {w.format_share(n, max(n, overall.n_queries))} of the queries."
+    result = next(result for result in contents.results if result.mean.run == row.mean.run)
+    segment, overall, had = row.mean, result.mean, "has"
+    if not segment.n_queries and row.before is not None and result.before is not None:
+        segment, overall, had = row.before, result.before, "had"
+    return f"{row.mean.full_name} {had} {w.format_share(segment.n_queries, overall.n_queries)} of the queries."

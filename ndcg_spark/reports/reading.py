@@ -46,7 +46,7 @@ _COMPARISON_TYPES = {
 }
 _FLAG_TYPES = {
     **dict.fromkeys(("metric", "status", "dataset", "run", "segment_by", "segment", "weekday"), "string"),
-    **dict.fromkeys(("z", "limit", "spread", "std_error"), "double"),
+    **dict.fromkeys(("z", "limit", "spread", "std_error", "value", "median"), "double"),
     "night": "date",
     SOURCE_TIME: "bigint",
 }

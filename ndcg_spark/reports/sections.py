@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date, timedelta
+from functools import reduce
+from operator import and_
 from statistics import median
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ndcg_spark.comparison.results import check_matched
@@ -58,6 +60,8 @@ class Flags(Section):
     """True with a table of flags: nights without a flag were judged."""
     recovered: tuple[contents.SegmentFlag, ...] = ()
     """Runs and segments that were flagged before and are back to usual on the night."""
+    ongoing: tuple[contents.SegmentFlag, ...] = ()
+    """Runs and segments that were flagged before, changed to the worse, and are still away from usual."""
 
     @classmethod
     def read(cls, frame: DataFrame | None, scope: Scope) -> Flags:
@@ -75,6 +79,7 @@ class Flags(Section):
             F.count_if(is_segment_flag & (F.col("night") < scope.night)).alias("before"),
             F.count_if(is_tonight).alias("judged"),
             F.count_if(is_tonight & (F.col("status") == night_flags.RECOVERED)).alias("recovered"),
+            F.count_if(is_tonight & (F.col("status") == night_flags.ONGOING)).alias("ongoing"),
             F.max(F.when(F.col("night") <= scope.night, F.col("night"))).alias("last"),
             F.max(F.when(is_tonight, F.col("source_computed_at"))).alias("source"),
         ).collect()
@@ -100,6 +105,7 @@ class Flags(Section):
                 read(contents.SegmentFlag, row, flag=night_flags.RECOVERED)
                 for row in (collect_rows(recovered) if counts["recovered"] else ())
             ),
+            ongoing=_read_ongoing(flags, scope) if counts["ongoing"] else (),
             earlier_segments={
                 (row["night"], clean_text(row["run"])): (
                     _read_segment_flag({"run": row["run"], **row["farthest"].asDict()}),
@@ -117,6 +123,27 @@ class Flags(Section):
         run_key, all_runs_key = ((row["run_date"], run) for run in (clean_text(row["run"]), None))
         flag = self.nights.get(run_key, self.nights.get(all_runs_key))
         return _describe_flag(row) if flag is None and row.get("flagged") else flag
+
+
+def _read_ongoing(flags: DataFrame, scope: Scope) -> tuple[contents.SegmentFlag, ...]:
+    """Run an action: read ongoing changes to the worse, the farthest first, with the last night that was flagged."""
+    keys = ("run", "segment_by", "segment")
+    is_flag = F.col("status").isin(night_flags.LOW, night_flags.HIGH) & (F.col("night") < scope.night)
+    flagged = flags.where(is_flag).groupBy(*[F.col(key).alias(f"__{key}") for key in keys])
+    since = flagged.agg(F.max("night").alias("since"))
+    ongoing = flags.where(F.col("night").eqNullSafe(scope.night) & (F.col("status") == night_flags.ONGOING))
+    ongoing = ongoing.where(F.col("z").isNull() | _is_worse(scope.metric, F.col("z")))
+    is_same = reduce(and_, [F.col(key).eqNullSafe(F.col(f"__{key}")) for key in keys])
+    rows = ongoing.join(since, is_same, "left").orderBy(F.desc_nulls_first(F.abs("z")), *keys)
+    return tuple(
+        read(contents.SegmentFlag, row, flag=night_flags.ONGOING)
+        for row in collect_rows(rows.limit(scope.limits.segments))
+    )
+
+
+def _is_worse(metric: str, z: Column) -> Column:
+    larger_is_better = direction_of(metric)
+    return F.lit(True) if larger_is_better is None else z < 0 if larger_is_better else z > 0
 
 
 def _read_segment_flag(row: Row) -> contents.SegmentFlag:

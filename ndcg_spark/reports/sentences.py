@@ -119,6 +119,7 @@ def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
     yield _find_missed_gate(contents), _SEE_SEGMENTS
     yield _find_flag(contents, worse=True), _SEE_SEGMENTS
     yield _find_worse_run(contents), _SEE_SEGMENTS
+    yield _choose_watched(_find_ongoing(contents), contents), _SEE_SEGMENTS
     empty_segments = _choose_watched(_find_empty_segments(contents), contents)
     yield empty_segments, f"Check whether the input has its queries. {_RUN_AGAIN}"
     yield _find_worse_segment(contents), _SEE_SEGMENTS
@@ -236,6 +237,16 @@ def _strip_run(gate: GateResult, contents: Contents) -> str:
 
 def _measure_miss(gate: GateResult) -> float:
     return math.inf if gate.value is None else abs(gate.value - gate.bound) / (abs(gate.bound) or 1.0)
+
+
+def _find_ongoing(contents: Contents) -> News:
+    """Describe runs and segments that are still away from usual since an earlier flag."""
+    news = []
+    for flag in contents.flags.ongoing:
+        where = f" in {_shorten(flag.name)}" if flag.by else ""
+        before = f"it was {_format_value(flag.before, contents)} before it was flagged on {w.format_day(flag.since)}"
+        news.append((flag.run, f"{contents.label}{where} is still {_format_value(flag.value, contents)}; {before}"))
+    return news
 
 
 def _find_flag(contents: Contents, *, worse: bool) -> str:
@@ -424,6 +435,7 @@ def list_warnings(contents: Contents) -> list[str]:
             value = "there is no value" if gate.value is None else _format_value(gate.value, contents)
             warnings.append(f"Gate {gate.text} is not met{run}: {value}.")
     warnings += [line for tone, line, flag in _format_flags(contents) if tone == "worse" and flag not in lead]
+    warnings += _format_lines(_find_ongoing(contents), contents, lead, "segments that have not recovered")
     empty_segments, n_empty = _find_empty_segments(contents), contents.missing.n_segments
     warnings += _format_lines(empty_segments, contents, lead, "segments without queries", n_empty)
     worse_segments = _describe_worse_segments(contents)
@@ -486,7 +498,8 @@ def list_notices(contents: Contents) -> list[tuple[str, str]]:
     last = contents.run_date or date.min
     missing = [w.format_day(night) for night in contents.trend.missing[::-1] if (last - night).days <= MAX_AGE_DAYS]
     if missing:
-        lines.append(("neutral", f"Nights without a result: {w.join_names(missing, 5)}."))
+        nights = w.join_names(missing, 5)
+        lines.append(("neutral", f"Nights without a result in the last {MAX_AGE_DAYS} days: {nights}."))
     return lines
 
 

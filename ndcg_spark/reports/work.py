@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from ndcg_spark.jobs.runner import Outcome, Work
@@ -55,5 +56,7 @@ class DrawReport(Work[ReportJobSettings]):
         facts = {"gates": gates, "message": build_message(contents)}
         pages = {"output": page}
         if "index" in self.request.files:
-            pages["index"] = draw_index(contents, output)
+            index = Path(self.request.files["index"])
+            previous = index.read_text(encoding="utf-8", errors="replace") if index.is_file() else ""
+            pages["index"] = draw_index(contents, output, previous)
         return Outcome(facts=facts, tables=pages, lines=lines)

@@ -121,7 +121,7 @@ def test_a_short_history_is_held_against_the_night_before():
 def test_any_change_counts_where_no_query_differs_from_another():
     """From 1 to 0 for every query: the standard errors are 0, which is not the same as unknown."""
     actual = flags(weekly([1.0, 0.0, 0.0], std_error=0.0))
-    assert [actual[nth_night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "short_history"]
+    assert [actual[nth_night(7 * at)]["status"] for at in range(3)] == ["short_history", "low", "ongoing"]
     fallen = actual[nth_night(7)]
     assert (fallen["z"], fallen["weekday"], fallen["spread"]) == (None, "before", 0.0)
     assert fallen["rule"] == (
@@ -465,12 +465,14 @@ def test_a_side_that_is_not_asked_for_is_not_flagged(direction):
     ("values", "statuses"),
     [
         ([0.6, 0.3, 0.6], "short low recovered"),
-        ([0.6, 0.3, 0.3, 0.6], "short low short recovered"),
-        ([0.6, 0.3, 0.45, 0.45, 0.6, 0.6], "short low high short recovered short"),
+        ([0.6, 0.3, 0.3], "short low ongoing"),
+        ([0.6, 0.3, 0.3, 0.3, 0.6], "short low ongoing ongoing recovered"),
+        ([0.6, 0.3, 0.45, 0.45, 0.6, 0.6], "short low high ongoing recovered short"),
+        ([0.6, 0.3, 0.2, 0.2, 0.3, 0.3, 0.6, 0.6], "short low low ongoing ongoing ongoing recovered short"),
         ([0.6, 0.3, 0.9], "short low high"),
         ([0.3, 0.6, 0.9], "short high high"),
-        ([0.3, 0.6, 0.6, 0.3, 0.3], "short high short recovered short"),
-        ([0.6, 0.3, 0.6, 0.3, 0.3], "short low recovered low short"),
+        ([0.3, 0.6, 0.6, 0.3, 0.3], "short high ongoing recovered short"),
+        ([0.6, 0.3, 0.6, 0.3, 0.3], "short low recovered low ongoing"),
     ],
 )
 def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
@@ -488,6 +490,13 @@ def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
     assert paired["status"] == wanted[-1]
     if wanted[-1] == "recovered":
         assert "again as on 2026-01-01 (" in actual[nth_night(last)]["rule"]
+    if wanted[-1] == "ongoing":
+        for row in (actual[nth_night(last)], paired):
+            before = max(at for at in range(last) if values[at] == 0.6)
+            assert (row["median"], row["weekday"], row["z"] < 0) == (values[before], "before_flag", True)
+            assert (
+                f"still away from {values[before]:.6f} on {nth_night(before)}, before it was flagged on " in row["rule"]
+            )
 
 
 @pytest.mark.parametrize("metric", ["ndcg", "ils", "tied_share"])

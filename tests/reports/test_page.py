@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from dataclasses import fields, is_dataclass, replace
-from datetime import timedelta
+from datetime import date, timedelta
 
 import pytest
 from support.reports import (
@@ -25,7 +25,7 @@ from tinyhtml5.parser import HTMLParser
 
 from ndcg_spark.reports.assembly import Report
 from ndcg_spark.reports.contents import Change, SegmentFlag
-from ndcg_spark.reports.index import draw_index, list_nights
+from ndcg_spark.reports.index import add_night_without_result, draw_index, list_nights
 from ndcg_spark.reports.queries import read_changed_queries
 from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Flags
@@ -269,3 +269,23 @@ def test_index_lists_nights_with_verdicts_and_existing_pages(tmp_path):
     assert '<a href="night-2026-01-28.html"><time>2026-01-28</time></a>' in page
     assert "<script" not in page
     assert page.count("<polyline") == 1
+
+
+def test_draw_index_keeps_later_nights_and_reasons_of_the_previous_one(tmp_path):
+    """The 30th has no result; it was refused, and the index says why, also after the 29th is repeated."""
+    contents, page = build_full_contents(flags=Flags()), str(tmp_path / "night-2026-01-31.html")
+    until_29 = replace(
+        contents,
+        run_date=NIGHTS[1],
+        trend=replace(contents.trend, nights={run: points[:2] for run, points in contents.trend.nights.items()}),
+    )
+    first = draw_index(until_29, str(tmp_path / "night-2026-01-29.html"))
+    refused = add_night_without_result(first, date(2026, 1, 30), "mean-ndcg refused: a & b")
+    whole = draw_index(contents, page, refused)
+    again = draw_index(until_29, str(tmp_path / "night-2026-01-29.html"), whole)
+    for text in (whole, again):
+        assert re.findall(r"<time>([-\d]+)</time>", text) == ["2026-01-31", "2026-01-30", "2026-01-29", "2026-01-28"]
+        assert text.count("mean-ndcg refused: a &amp; b") == 1
+        assert text.count('class="sparkline"') == 1
+    assert again.count("<polyline") == whole.count("<polyline")
+    assert '<a href="night-2026-01-31.html">' in again

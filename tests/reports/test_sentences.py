@@ -26,6 +26,7 @@ from ndcg_spark.reports import ReportLimits
 from ndcg_spark.reports.assembly import Report, choose_shown_runs
 from ndcg_spark.reports.contents import Change, SegmentFlag, split_at_gaps
 from ndcg_spark.reports.index import add_night_without_result
+from ndcg_spark.reports.message import _describe_share
 from ndcg_spark.reports.queries import read_changed_queries
 from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Differences, Flags, check_summary, choose_title
@@ -34,6 +35,7 @@ from ndcg_spark.reports.sentences import (
     describe_change,
     describe_difference,
     describe_unjudged,
+    find_bad_news,
     find_worse_segments,
     list_notices,
     list_warnings,
@@ -437,3 +439,31 @@ def test_list_warnings_counts_other_flagged_segments_whatever_the_headline_says(
     contents = replace(whole, flags=flags)
     assert "2" in write_headline(contents)
     assert "Other segments flagged tonight: 2." in list_warnings(contents)
+
+
+def test_list_warnings_name_changes_that_have_not_recovered(whole):
+    """They make the night bad, although the value is as on the night before."""
+    fallen = {"flag": "ongoing", "value": 0.0, "before": 0.98, "since": date(2026, 1, 25)}
+    ongoing = (
+        SegmentFlag(run="old", by="country", segment="BR", **fallen),
+        SegmentFlag(run="old", by="", segment="", **{**fallen, "value": 0.839, "before": 0.968}),
+    )
+    contents = replace(whole, results=whole.results[:1], gates=(), flags=Flags(ongoing=ongoing))
+    text = "NDCG@10 in country=BR is still 0.0000; it was 0.9800 before it was flagged on 25 January 2026"
+    assert find_bad_news(contents) == write_headline(contents) == text
+    assert f"{text}." not in list_warnings(contents)
+    overall = "NDCG@10 is still 0.8390; it was 0.9680 before it was flagged on 25 January 2026."
+    assert overall in list_warnings(contents)
+
+
+@pytest.mark.parametrize(
+    ("n_now", "n_before", "share"),
+    [(23, 25, "has 12.8\u00a0%"), (0, 25, "had 13.9\u00a0%"), (180, 180, "has 100.0\u00a0%")],
+)
+def test_share_of_a_segment_is_that_of_the_night(whole, n_now, n_before, share):
+    """23 of 180; of a segment without queries, 25 of 180 on the night before."""
+    mean = replace(whole.segments.rows[0].mean, run="old", n_queries=n_now)
+    row = replace(whole.segments.rows[0], mean=mean, before=replace(mean, n_queries=n_before))
+    result = replace(next(each for each in whole.results if each.mean.run == "old"))
+    result = replace(result, mean=replace(result.mean, n_queries=180), before=replace(result.mean, n_queries=180))
+    assert f" {share} of the queries." in _describe_share(row, replace(whole, results=(result,)))
