@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -314,7 +315,8 @@ def add_stamps(schema: Any) -> Any:
 def find_succeeded(spark: SparkSession | None, request: Request[Any], steps: Sequence[Step]) -> dict[str, StepResult]:
     """Find steps that succeeded for this night with the same options, version and inputs, according to the run log.
 
-    The last run that may have written the tables of a step counts. A step is run again with the steps it needs.
+    The last run that may have written the tables of a step counts. A step is run again if a step that it needs is run
+    again, or was run after it. The state of a table that a step writes is ignored, as it holds other nights, too.
     """
     run_log = request.run_log
     if run_log is None:
@@ -322,12 +324,14 @@ def find_succeeded(spark: SparkSession | None, request: Request[Any], steps: Seq
     datasets = {step.request.logged_night_and_dataset[1] for step in steps}
     rows = {dataset: read_runs(spark, run_log, request.run_date, dataset) for dataset in datasets}
     succeeded: dict[str, StepResult] = {}
+    started: dict[str, datetime] = {}
     for step in steps:
         step_request, again = step.request, {other.name for other in steps} - succeeded.keys()
+        sources = {option: source for option, source in step_request.sources.items() if option not in step.needs}
+        inputs = to_json(describe_inputs(spark, sources))
         expected = {
             "command": step_request.command.name,
             "config": format_options(step_request),
-            "inputs": to_json(describe_inputs(spark, step_request.sources)),
             "package_version": __version__,
         }
         writers = [
@@ -335,7 +339,14 @@ def find_succeeded(spark: SparkSession | None, request: Request[Any], steps: Seq
         ]
         last = max(writers, key=lambda row: row["started_at"], default=dict[str, Any](status=""))
         is_current = last["status"] in ENDED_WELL and all(last[column] == cell for column, cell in expected.items())
-        if is_current and not again & {*step.needs.values()}:
+        is_current = is_current and to_json(_select_inputs(last["inputs"], sources)) == inputs
+        makers = {*step.needs.values()}
+        if last["status"]:
+            started[step.name] = last["started_at"]
+            is_current = is_current and all(
+                started.get(name, last["started_at"]) <= last["started_at"] for name in makers
+            )
+        if is_current and not again & makers:
             succeeded[step.name] = StepResult(
                 step=step.name,
                 status=BEFORE,
@@ -344,6 +355,12 @@ def find_succeeded(spark: SparkSession | None, request: Request[Any], steps: Seq
                 status_before=last["status"],
             )
     return succeeded
+
+
+def _select_inputs(logged: str, sources: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Select the logged states of `sources` from the JSON of the run log."""
+    options = {option.replace("_", "-") for option in sources}
+    return [state for state in json.loads(logged) if state["option"] in options]
 
 
 def may_have_written(row: Mapping[str, Any], request: Request[Any]) -> bool:

@@ -282,6 +282,23 @@ def test_other_options_inputs_and_what_needs_them_are_run_again(folder):
     assert read_statuses(run_night("--resume")) == {"mean-ndcg": "succeeded", "compare-runs": "succeeded"}
 
 
+def test_resume_does_not_repeat_nights_of_a_backfill_whose_tables_hold_later_nights(folder):
+    """The tables of the first night have changed since: they have the second night, too."""
+    nights = ("--backfill", "2026-01-30..2026-01-31")
+    assert run_night(*nights).code == 0
+    n_runs = len(read_log(folder))
+    assert run_night(*nights, "--resume").code == 0
+    assert {(command, status) for command, status, _ in read_log(folder)[n_runs:]} <= {("nightly", "succeeded")}
+    assert len(read_log(folder)) == n_runs + 2
+
+
+def test_resume_repeats_a_step_if_a_step_that_it_needs_was_run_after_it(folder):
+    assert run_night().code == 0
+    time.sleep(0.01)
+    assert run_night("--only", "mean-ndcg").code == 0
+    assert read_statuses(run_night("--resume")) == {"mean-ndcg": "succeeded before", "compare-runs": "succeeded"}
+
+
 def test_a_missed_gate_is_told_again(folder):
     write_file(FILE.replace('output = "./metrics"', 'output = "./metrics"\ngate = ["ndcg@1>=0.9"]'))
     assert run_night().code == 3
