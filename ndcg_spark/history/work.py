@@ -287,7 +287,9 @@ class FlagChanges(Work[FlagJobSettings]):
             yield f"the last night in the table is {last}{_format_delay(last, today)}; this night is judged"
         nights = "night" if facts["from"] == facts["to"] else f"nights {facts['from']} to"
         counts = ", ".join(f"{n:,} {_STATUS_TEXTS.get(status, status)}" for status, n in facts["by_status"].items())
-        yield f"{nights} {facts['to']}: {counts}"
+        n_rows = sum(facts["by_status"].values())
+        unit = "series" if facts["from"] == facts["to"] else "values"
+        yield f"{nights} {facts['to']}, {n_rows:,} {unit}: {counts}"
         if facts["missing_nights"]:
             yield f"nights without a row: {labels.join_names(facts['missing_nights'])}"
         for cause in group_by_cause([*facts["flags"], *facts["ongoing"], *facts["recovered"]]):
@@ -302,7 +304,7 @@ class FlagChanges(Work[FlagJobSettings]):
         if self.per_query is not None:
             counts = facts["night_before"]
             paired = f", {counts['paired']:,} of them query by query" if counts["paired"] else ""
-            yield f"compared with the night before only: {counts['held']:,}{paired}"
+            yield f"compared with the night before only: {counts['held']:,} series{paired}"
 
 
 def _format_delay(last: date, night: date | None) -> str:

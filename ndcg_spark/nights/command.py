@@ -82,6 +82,14 @@ def _check_message_file(path: str) -> None:
         )
 
 
+def _format_resume(params: dict[str, Any]) -> str:
+    """Format the command that goes on with an interrupted night or backfill."""
+    nights = f"--run-date {parse_run_date(params['run_date'])}"
+    if params["backfill"]:
+        nights = f"--backfill {params['backfill']}"
+    return f"ndcg-spark nightly --config {shlex.quote(params['config'])} {nights} --resume"
+
+
 @click.command("nightly", cls=GroupedCommand, groups=_GROUPS, help=_ABOUT, short_help="All steps of a night.")
 @click.pass_obj
 def nightly(logs: CommandLog | None, /, **params: Any) -> int:
@@ -118,6 +126,10 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
                 if len(nights) == 1:
                     raise
                 codes.append(report_error(error, run.logs, run.prog))
+            except KeyboardInterrupt:  # also after SIGTERM
+                if run.request.run_log is not None:
+                    click.echo(f"to go on: {_format_resume(params)}", err=True)
+                raise
             finally:
                 if params["message"]:  # also after a refusal: an old file would look like the summary of this night
                     write_message(run.message, params["message"])

@@ -221,6 +221,9 @@ def _write_lines(
         if table_format is not None:
             yield f"{table}-format = {json.dumps(table_format)}"
     yield from (_write_line(choice) for choice in choices if choice.option != "query")
+    yield "# k = [10]  # cutoffs"
+    if any(choice.option == "score" for choice in choices):
+        yield '# null-score = "unretrieved"  # if items that were not retrieved are rows without a score'
     yield (
         '# on-invalid = "reject"  # bad rows are left out instead of refused; max-reject-fraction = 0.01 limits them'
     )
@@ -238,6 +241,8 @@ def _write_lines(
         yield "[[step]]"
         yield f'command = "{command}"'
         yield f'output = "{output}"'
+        if command == "report" and any(choice.option == "run" for choice in choices):
+            yield '# production = "..."  # the ranker that the first line is about; by default the best one'
         if command == "flag-changes":
             yield "# fail-on-flag = true  # exit code 3 if the night is flagged"
     yield 'index = "index.html"  # all nights, with links to their pages'

@@ -10,7 +10,7 @@ from typing import Any
 from ndcg_spark.errors import escape_json, escape_unprintable
 from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.jobs.printing import format_gate
-from ndcg_spark.nights.results import NOT_RUN, StepResult
+from ndcg_spark.nights.results import BEFORE, NOT_RUN, StepResult
 from ndcg_spark.nights.steps import Night
 
 MAX_LINES = 10
@@ -31,8 +31,15 @@ def build_night_message(
     lines += [f"{result.step}: {result.status}{': ' if result.message else ''}{result.message}" for result in failed]
     lines += [summary["headline"], *summary["lines"]] if summary else list(_summarize_steps(results))
     title = f"night {night.run_date} of {night.dataset or 'one data set'}"
+    if results and all(result.status == BEFORE for result in results):
+        lines = ["all steps had succeeded before; nothing was run"]
+        page = next((result.writes["page"] for result in reversed(results) if "page" in result.writes), None)
     lines = [f"{title}:", *lines[: MAX_LINES - 2]] if lines else [f"{title}: done"]
-    is_bad = summary["verdict"] == "bad" if summary else any(result.is_flagged for result in results)
+    is_bad = (
+        summary["verdict"] == "bad"
+        if summary
+        else any(result.is_flagged or result.facts.get("ongoing") for result in results)
+    )
     return {
         "run_date": night.run_date.isoformat(),
         "dataset": night.dataset,
@@ -47,7 +54,8 @@ def _summarize_steps(results: Sequence[StepResult]) -> Iterator[str]:
     """Yield lines for missed gates and flags; used without a report."""
     for result in results:
         yield from (format_gate(gate) for gate in result.facts.get("gates", ()) if not gate["met"])
-        yield from (cause.line for cause in group_by_cause(result.facts.get("flags", ())))
+        flags = [*result.facts.get("flags", ()), *result.facts.get("ongoing", ())]
+        yield from (cause.line for cause in group_by_cause(flags))
 
 
 def write_message(message: dict[str, Any], path: str) -> None:

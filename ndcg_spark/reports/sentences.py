@@ -456,7 +456,7 @@ def list_warnings(contents: Contents) -> list[str]:
                 f"{name} has only {_count_queries(result.mean.n_queries)}: the interval is a rough guide."
             )
     for row in contents.differences.rows:
-        if not row.by and row.verdict == "worse":
+        if not row.by and row.verdict == "worse" and row.run == contents.production:
             warnings.append(_capitalize(describe_difference(row, contents)))
     return warnings + _describe_worse_comparisons(contents)
 
@@ -573,6 +573,8 @@ def describe_difference(row: ComparisonRow, contents: Contents) -> str:
     difference = f"{w.format_signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.differences.period}" if contents.differences.period else ""
     where = f" where {row.by} is {_shorten(row.name)}" if row.by else ""
+    if row.verdict == "unclear" and row.low is not None and row.high is not None and not row.low <= 0 <= row.high:
+        where += " after correction for several tests"
     text = f"{_shorten(name_run(row.run))} is {verdict} {_shorten(name_run(row.baseline))}{where}: {difference}{over}"
     return f"{text}{_format_missing(row, contents)}."
 

@@ -261,7 +261,7 @@ def test_many_nights_at_once_and_other_limits(weeks, tmp_path):
     ended = flag_changes("--input", weeks, "--from", "2026-01-01", "--output", tmp_path / "flags", "--limits", "8=9")
     assert (ended.code, "no flag" in ended.out) == (0, True)
     assert "5 usual" in ended.out
-    assert "8 with a short history" in ended.out
+    assert "13 values: 8 with a short history, 5 usual" in ended.out
     assert len(read_stored_rows(tmp_path / "flags")) == 13
 
 
@@ -307,7 +307,7 @@ def test_flags_of_nights_that_are_paired(folder, tmp_path):
     assert flag_changes(*given, "--fail-on-flag").code == 0  # by means and errors nothing shows
     ended = flag_changes(*given, "--per-query", per_query, "--fail-on-flag", "--json", "-")
     assert (ended.code, ended.complaints) == (3, []), ended.err
-    assert "compared with the night before only: 1, 1 of them query by query" in ended.out
+    assert "compared with the night before only: 1 series, 1 of them query by query" in ended.out
     (flag,) = ended.json["flags"]
     falls = [1 / math.log2(3) - 1] * 10 + [1 / math.log2(7) - 1 / math.log2(6)] * 10
     assert (flag["status"], flag["weekday"]) == ("low", "before_paired")

@@ -78,8 +78,9 @@ def test_headline_and_warnings_of_a_missed_gate(whole):
     )
     assert suggest_next_step(whole).startswith("See segments and queries below")
     assert "See segments and queries below" in Report(whole).html
-    assert list_warnings(whole) == [
-        f"new is flagged tonight: {LOW}.",
+    assert list_warnings(whole) == [f"new is flagged tonight: {LOW}."]
+    # A worse ranker is bad news if it is the one in production.
+    assert list_warnings(replace(whole, production="new"))[1:] == [
         "new is worse than old: \u22120.0095 [\u22120.0120, \u22120.0070].",
     ]
 
