@@ -4,7 +4,7 @@
 # MAGIC
 # MAGIC From a table of retrieved chunks, as a vector search returns them, and one of relevant chunks: NDCG, recall,
 # MAGIC and the share of what was retrieved that is judged. For any number of questions; runs on Databricks, in
-# MAGIC Jupyter and in VS Code, with `pip install "ndcg-spark[compare,mlflow]"`.
+# MAGIC Jupyter and in VS Code, after `pip install ".[compare,mlflow]"` in a clone.
 
 # COMMAND ----------
 

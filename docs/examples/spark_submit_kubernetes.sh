@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # A night on Kubernetes: KUBERNETES_API=https://10.0.0.1:6443 spark_submit_kubernetes.sh 2026-01-31
 #
-# The image is one of Spark with Python, in which `pip install "ndcg-spark[report]"` was run, and which has
-# jobs/nightly.py and night_tables.toml in /opt/ndcg-spark. The driver runs in the cluster; its page is lost with its
-# pod, unless the file names a mounted folder. spark-submit ends with 0 whatever became of the driver (SPARK-26365), so
-# this script asks kubectl, which must reach the same cluster, for the exit code of the driver and ends with it: 0 done,
-# 2 refused, 3 a gate was not met, 137 killed, often for its memory. Without an answer it ends with 1.
+# The image is one of Spark with Python. The wheel is installed in it with the extra `report`, and jobs/nightly.py and
+# night_tables.toml are in /opt/ndcg-spark. The driver runs in the cluster; its page is lost with its pod, unless the
+# file names a mounted folder. spark-submit ends with 0 whatever the driver ended with (SPARK-26365), so this script asks
+# kubectl, which must reach the same cluster, for the exit code of the driver and ends with it: 0 done, 2 refused, 3 a
+# gate was not met, 137 killed, often for its memory. Without an answer it ends with 1.
 set -euo pipefail
 night=${1:?usage: spark_submit_kubernetes.sh YYYY-MM-DD [options of nightly]}
 shift
