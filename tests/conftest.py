@@ -1,4 +1,4 @@
-"""What the tests share: one Spark session, the reference data, and how hypothesis looks for examples."""
+"""Shared fixtures: a Spark session and reference data; settings of hypothesis; which tests ran."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what starts Spark, for `scripts/test --fast`, and what starts processes with Spark, for `--all`."""
+    """Mark tests that start Spark for `scripts/test --fast`, tests that start processes with Spark for `--all`."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or _is_ranked_by_spark(item):
+        if "spark" in getattr(item, "fixturenames", ()) or _uses_spark_engine(item):
             item.add_marker(pytest.mark.spark)
         classic = item.get_closest_marker("classic")
         if classic is not None and classic.args[0].startswith("processes"):
@@ -53,12 +53,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if marked is not None and not config.getoption("cluster"):
             item.add_marker(pytest.mark.skip(reason=f"run by scripts/check cluster: {marked.args[0]}"))
     if "SPARK_REMOTE" in os.environ:
-        _leave_out_what_needs_a_classic_session(config, items)
-    _put_long_files_first(items)
+        _deselect_classic_tests(config, items)
+    _sort_long_files_first(items)
 
 
-def _put_long_files_first(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest: short ones at the end keep both processes busy."""
+def _sort_long_files_first(items: list[pytest.Item]) -> None:
+    """Run the longest files first: short ones at the end keep both processes busy."""
     marked: Counter[Path] = Counter()
     for item in items:
         marked[item.path] += 10 * (item.get_closest_marker("slow") is not None)
@@ -66,12 +66,12 @@ def _put_long_files_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -marked[item.path])
 
 
-def _is_ranked_by_spark(item: pytest.Item) -> bool:
+def _uses_spark_engine(item: pytest.Item) -> bool:
     params = item.callspec.params if hasattr(item, "callspec") else {}
     return params.get("engine") in ("spark", "window")
 
 
-def _leave_out_what_needs_a_classic_session(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _deselect_classic_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = [item for item in items if item.get_closest_marker("classic")]
     items[:] = [item for item in items if not item.get_closest_marker("classic")]
     config.hook.pytest_deselected(items=left_out)
@@ -79,7 +79,7 @@ def _leave_out_what_needs_a_classic_session(config: pytest.Config, items: list[p
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Count what the doors of scripts/test leave out; a process of xdist hands the counts to the one that prints."""
+    """Count tests deselected by `-m`; workers of xdist send their counts to the main process."""
     config = items[0].config
     if not config.option.markexpr:
         return
@@ -94,7 +94,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """On Spark Connect, say what was left out, and why."""
+    """List the tests left out on Spark Connect, with reasons."""
     for reason, n_tests in sorted(config.stash.get(REASONS, Counter()).items()):
         terminalreporter.write_line(f"left out on Spark Connect: {n_tests} tests, {reason}")
     config.stash[SKIPPED] = Counter(
@@ -103,14 +103,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say last what was not tested, and why."""
-    line = not_tested(config.stash.get(SKIPPED, Counter()), config.stash.get(LEFT_OUT, {}))
+    """Print last what was not tested."""
+    line = format_not_tested(config.stash.get(SKIPPED, Counter()), config.stash.get(LEFT_OUT, {}))
     if line:
         print(line)
 
 
-def not_tested(skipped: Counter[str], left_out: Mapping[str, int]) -> str:
-    """One line about tests that were left out by markers, or skipped, by the reason up to its details."""
+def format_not_tested(skipped: Counter[str], left_out: Mapping[str, int]) -> str:
+    """Format a line about tests that markers deselected or that were skipped, by reason without details."""
     by_reason = Counter({f"marked {name}": n_tests for name, n_tests in left_out.items() if n_tests})
     for reason, n_tests in skipped.items():
         by_reason[re.split(r": |; | \(", reason, maxsplit=1)[0]] += n_tests
@@ -122,15 +122,15 @@ def not_tested(skipped: Counter[str], left_out: Mapping[str, int]) -> str:
 def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the test run.
 
-    A local one: two cores, small shuffles, UTC, files in a temporary folder. Or, as by scripts/test-matrix connect,
-    that of the server that SPARK_REMOTE names.
+    A local one: two cores, small shuffles, UTC, files in a temporary folder. With SPARK_REMOTE
+    (scripts/test-matrix connect) it is a session of that server.
     """
     from pyspark.sql import SparkSession
 
     from ndcg_spark.jobs import worker_daemon
 
     if "SPARK_REMOTE" in os.environ:
-        yield from connected(SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate())
+        yield from configure_connect(SparkSession.builder.remote(os.environ["SPARK_REMOTE"]).getOrCreate())
         return
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")
@@ -140,7 +140,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
         "spark.default.parallelism": "2",
-        # Otherwise each `F.col(...)` looks up and sends the line of Python that it stands in.
+        # Otherwise each `F.col(...)` looks up and sends its line of Python.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
@@ -149,7 +149,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **disks.SETTINGS,
-        # That of jobs: less to wait for around each task.
+        # As in jobs: shorter waits around each task.
         **worker_daemon.SETTINGS,
     }
     if not pytestconfig.getoption("--as-users-have-it"):
@@ -160,8 +160,8 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     session.stop()
 
 
-def connected(session: SparkSession) -> Iterator[SparkSession]:
-    """A session of Spark Connect whose workers have the package and, by their path, what tests send them."""
+def configure_connect(session: SparkSession) -> Iterator[SparkSession]:
+    """Yield a session of Spark Connect whose workers have the package and import tests by path."""
     from ndcg_spark import add_package_to_workers
 
     assert "NDCG_SPARK_SHIPPED" in os.environ or add_package_to_workers(
@@ -175,7 +175,7 @@ def connected(session: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture(params=["local", "spark"])
 def engine(request: pytest.FixtureRequest) -> Mapping[str, str]:
-    """Options of `evaluate` by which one of the engines ranks tables of Arrow."""
+    """Options of `evaluate` that select an engine."""
     if request.param != "local":
         request.getfixturevalue("spark")
     return ENGINES[request.param]
@@ -183,7 +183,7 @@ def engine(request: pytest.FixtureRequest) -> Mapping[str, str]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real rankings with values computed by outside tools; it is not part of the project."""
+    """The folder of real rankings with values computed by other tools; it is not part of the project."""
     folder = Path(os.environ.get("NDCG_SPARK_SHARED_DATA") or PROJECT_ROOT.parent / "shared" / "data")
     if not folder.is_dir():
         pytest.skip(f"no reference data at {folder}; NDCG_SPARK_SHARED_DATA may name its folder")
@@ -192,7 +192,7 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def golden_nights(tmp_path_factory):
-    """The inputs of scripts/check stored-format, and the first two of its nights in a metric table."""
+    """The inputs of scripts/check stored-format, and a metric table with the first two of its nights."""
     from support.main_job import run_command
 
     from scripts.checks.stored_format import STORY

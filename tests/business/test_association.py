@@ -151,6 +151,10 @@ def test_change_of_a_negative_mean_is_relative_to_its_size():
     ],
 )
 def test_directions(change, error, directions):
-    one = WindowChange(change, error)
-    actual = {"up": one.is_up(0.01, 2.447), "down": one.is_down(0.01, 2.447), "flat": one.is_flat(0.02, 2.447)}
+    window_change = WindowChange(change, error)
+    actual = {
+        "up": window_change.is_up(0.01, 2.447),
+        "down": window_change.is_down(0.01, 2.447),
+        "flat": window_change.is_flat(0.02, 2.447),
+    }
     assert " ".join(name for name, is_so in actual.items() if is_so) == directions

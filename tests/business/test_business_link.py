@@ -1,4 +1,4 @@
-"""Metrics beside clicks: worked values, which nights count, alarms, what is refused."""
+"""Business link: worked values, which nights count, alarms, refusals."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ndcg_spark.errors import InvalidParameterError, MissingColumnError
 from ndcg_spark.history.tasks import EPOCH, SERIES
 
 
-def linked(metrics, clicks, settings=None):
-    """Rows of the worker by (run, segment, metric, rate), of series that are put together as Spark does."""
+def link(metrics, clicks, settings=None):
+    """Return rows of the worker by (run, segment, metric, rate), with series built as Spark does."""
     series, counts, has_run = {}, {}, "run" in clicks[0]
     for row in clicks:
         key = (row["segment_by"], row["segment"], *([row["run"]] if has_run else []))
@@ -24,24 +24,24 @@ def linked(metrics, clicks, settings=None):
         for name in COUNTS:
             night[name] += row[name]
     for row in metrics:
-        group = series.setdefault(tuple(row[name] for name in SERIES), [])
-        group.append({"day": (row["run_date"] - EPOCH).days, "rules": None,
+        points = series.setdefault(tuple(row[name] for name in SERIES), [])
+        points.append({"day": (row["run_date"] - EPOCH).days, "rules": None,
                     **{name: row[name] for name in ("value", "config_hash")}})  # fmt: skip
     batch = []
     for key, nights in series.items():
         known = dict(zip(SERIES, key, strict=True))
-        group = counts.get((known["segment_by"], known["segment"], *([known["run"]] if has_run else [])), {})
-        shown = [{"day": (night - EPOCH).days, **one} for night, one in group.items()]
+        night_counts = counts.get((known["segment_by"], known["segment"], *([known["run"]] if has_run else [])), {})
+        shown = [{"day": (night - EPOCH).days, **night_count} for night, night_count in night_counts.items()]
         batch.append({**known, "nights": nights, "clicks": shown or None})
-    (actual,) = link_rates(iter([pa.RecordBatch.from_pylist(batch)]), settings or LinkSettings())
-    rows = {(row["run"], row["segment"], row["metric"], row["rate"]): row for row in actual.to_pylist()}
-    assert len(rows) == actual.num_rows
+    (links,) = link_rates(iter([pa.RecordBatch.from_pylist(batch)]), settings or LinkSettings())
+    rows = {(row["run"], row["segment"], row["metric"], row["rate"]): row for row in links.to_pylist()}
+    assert len(rows) == links.num_rows
     return rows
 
 
 def test_two_weeks_of_a_shop():
     """Values: scipy 1.17 (pearsonr, spearmanr, Welch), numpy 2.4 (changes), the definition (lag)."""
-    actual = linked(build_metric_rows(NDCG), build_click_rows(CLICKS))
+    actual = link(build_metric_rows(NDCG), build_click_rows(CLICKS))
     row = actual["", "", "ndcg", "ctr"]
     assert (row["n_nights"], row["first_night"], row["last_night"]) == (14, nth_night(0), nth_night(13))
     assert [row[f"pearson{end}"] for end in ("", "_low", "_high")] == [
@@ -66,17 +66,17 @@ def test_two_weeks_of_a_shop():
     assert actual["", "", "ndcg", "cvr"]["alarm"] is None
 
 
-def test_the_second_alarm():
-    """NDCG stands still, conversions rise by a tenth."""
+def test_rising_conversions_raise_an_alarm():
+    """NDCG is constant, conversions rise by a tenth."""
     bought = [20, 21, 20, 19, 20, 20, 20, 22, 22, 23, 22, 22, 21, 22]
     flat = [0.400, 0.401, 0.399, 0.400, 0.400, 0.401, 0.399] * 2
-    actual = linked(build_metric_rows(flat), build_click_rows([500] * 14, bought))
+    actual = link(build_metric_rows(flat), build_click_rows([500] * 14, bought))
     assert actual["", "", "ndcg", "cvr"]["alarm"] == "metric_flat_cvr_up"
     constant = actual["", "", "ndcg", "ctr"]
     assert (constant["alarm"], constant["pearson"], constant["rate_change"]) == (None, None, 0.0)
-    strict = linked(build_metric_rows(flat), build_click_rows([500] * 14, bought), LinkSettings(max_flat=0.001))
+    strict = link(build_metric_rows(flat), build_click_rows([500] * 14, bought), LinkSettings(max_flat=0.001))
     assert strict["", "", "ndcg", "cvr"]["alarm"] is None
-    noisy = linked(build_metric_rows(flat), build_click_rows([500] * 14, bought), LinkSettings(noise_limit=50.0))
+    noisy = link(build_metric_rows(flat), build_click_rows([500] * 14, bought), LinkSettings(noise_limit=50.0))
     assert noisy["", "", "ndcg", "cvr"]["alarm"] is None
 
 
@@ -96,7 +96,7 @@ def test_segments_runs_and_metrics_are_apart():
         *build_click_rows(CLICKS, **german),
         *build_click_rows(CLICKS[::-1], **unknown),
     ]
-    actual = linked(metrics, clicks)
+    actual = link(metrics, clicks)
     up, down = approx(-0.927374429422), approx(np.corrcoef(NDCG, CLICKS[::-1])[0, 1])
     assert actual["", "", "ndcg", "ctr"]["pearson"] == actual["", "", "p", "ctr"]["pearson"] == up
     assert actual["b", "", "ndcg", "ctr"]["pearson"] == down
@@ -108,56 +108,56 @@ def test_segments_runs_and_metrics_are_apart():
 
 def test_clicks_of_a_run_are_not_those_of_another():
     metrics = [*build_metric_rows(NDCG, run="a"), *build_metric_rows(NDCG, run="b")]
-    actual = linked(metrics, [*build_click_rows(CLICKS, run="a"), *build_click_rows(CLICKS[::-1], run="b")])
+    actual = link(metrics, [*build_click_rows(CLICKS, run="a"), *build_click_rows(CLICKS[::-1], run="b")])
     assert actual["a", "", "ndcg", "ctr"]["pearson"] == approx(-0.927374429422)
     assert actual["b", "", "ndcg", "ctr"]["pearson"] != actual["a", "", "ndcg", "ctr"]["pearson"]
 
 
 def test_nights_left_out_are_counted():
     metrics = build_metric_rows([*NDCG[:4], None, *NDCG[5:]])
-    bad = linked(build_metric_rows([*NDCG[:4], float("nan"), *NDCG[5:]]), build_click_rows(CLICKS))
-    assert bad == linked(metrics, build_click_rows(CLICKS))
+    bad = link(build_metric_rows([*NDCG[:4], float("nan"), *NDCG[5:]]), build_click_rows(CLICKS))
+    assert bad == link(metrics, build_click_rows(CLICKS))
     clicks = build_click_rows(CLICKS)
     clicks[1]["impressions"] = 999
     clicks[2]["clicks"] = 0
     del clicks[3]
     clicks += build_click_rows([500], run_date=nth_night(20))
-    actual = linked(metrics, clicks)
+    actual = link(metrics, clicks)
     counted = ("n_nights", "n_few_impressions", "n_zero", "n_no_clicks", "n_no_value", "n_no_metric")
     assert [actual["", "", "ndcg", "ctr"][name] for name in counted] == [11, 1, 0, 1, 1, 1]
     assert [actual["", "", "ndcg", "cvr"][name] for name in counted] == [10, 1, 1, 1, 1, 1]
     assert actual["", "", "ndcg", "ctr"]["note"] == "not_enough_nights"
     # Nights 0, 2, 5, ..., 13: the changes between consecutive nights are those from 5 to 13.
     assert actual["", "", "ndcg", "ctr"]["n_changes"] == 8
-    kept = [0, 2, *range(5, 14)]
-    expected = np.corrcoef(np.array(NDCG)[kept], np.array([500, 0, 0, *CLICKS[3:]])[kept])[0, 1]
+    nights = [0, 2, *range(5, 14)]
+    expected = np.corrcoef(np.array(NDCG)[nights], np.array([500, 0, 0, *CLICKS[3:]])[nights])[0, 1]
     assert actual["", "", "ndcg", "ctr"]["pearson"] == approx(expected)
-    generous = linked(metrics, clicks, LinkSettings(min_impressions=0))
+    generous = link(metrics, clicks, LinkSettings(min_impressions=0))
     assert generous["", "", "ndcg", "ctr"]["n_nights"] == 12
 
 
 def test_windows_of_old_nights_raise_no_alarm():
     late = LinkSettings(as_of=nth_night(13 + 28 - 14 + 1))
     assert (
-        linked(build_metric_rows(NDCG), build_click_rows(CLICKS), late)["", "", "ndcg", "ctr"]["note"]
+        link(build_metric_rows(NDCG), build_click_rows(CLICKS), late)["", "", "ndcg", "ctr"]["note"]
         == "not_enough_nights"
     )
     in_time = LinkSettings(as_of=nth_night(13 + 28 - 14))
-    assert linked(build_metric_rows(NDCG), build_click_rows(CLICKS), in_time)["", "", "ndcg", "ctr"]["note"] is None
+    assert link(build_metric_rows(NDCG), build_click_rows(CLICKS), in_time)["", "", "ndcg", "ctr"]["note"] is None
 
 
 def test_two_configurations_are_not_refused():
-    """Nights that were configured in two ways may be by the same rules; of old tables this is not known."""
+    """Nights of two configurations may follow the same rules; for old tables the rules are unknown."""
     metrics = [*build_metric_rows(NDCG[:3]), *build_metric_rows([0.5], run_date=nth_night(3), config_hash="c2")]
-    assert {row["config_hash"] for row in linked(metrics, build_click_rows(CLICKS)).values()} == {None}
+    assert {row["config_hash"] for row in link(metrics, build_click_rows(CLICKS)).values()} == {None}
 
 
 # -------------------------------------------------------------------------------------------------- on Spark
 
 
 def assert_spark_links_the_same(spark, metrics, clicks, columns=CLICK_COLUMNS):
-    """Rows in any order; counts are added before they are divided."""
-    expected = list(linked(metrics, clicks).values())
+    """Compare links of Spark with `link`, rows in any order; counts are added before they are divided."""
+    expected = list(link(metrics, clicks).values())
     random = np.random.default_rng(7)
     halves = [
         row | {name: n // 2 + side * (n % 2) for name, n in row.items() if name in COUNTS}
@@ -189,7 +189,7 @@ def test_spark_links_the_same(spark):
 
 
 def test_nights_of_the_period_count_and_sums_exceed_an_int(spark):
-    """Two rows a night of 2,000,000,000 impressions each, in columns of ints: the rates are those of two weeks."""
+    """Two rows a night of 2,000,000,000 impressions each, in int columns: rates are those of two weeks."""
     times = 200_000
     metrics = spark.createDataFrame(build_metric_rows([9.0, *NDCG, 9.0]), METRIC_COLUMNS)
     rows = build_click_rows([n * times for n in (9, *CLICKS, -9)], 4 * times, 10_000 * times)

@@ -1,4 +1,4 @@
-"""`business-link`: what it prints and writes, exit codes, what it refuses."""
+"""`business-link`: output, exit codes, refusals."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("link")
 
 
-def written(path, rows):
+def write(path, rows):
     return write_table(path, to_columns(rows), METRIC_TYPES)
 
 
 @pytest.fixture(scope="module")
 def metrics(folder):
-    return written(folder / "metrics.parquet", [*build_metric_rows(NDCG), *build_metric_rows(NDCG, metric="dcg")])
+    return write(folder / "metrics.parquet", [*build_metric_rows(NDCG), *build_metric_rows(NDCG, metric="dcg")])
 
 
 @pytest.fixture(scope="module")
 def clicks(folder):
-    return written(folder / "clicks.parquet", build_click_rows(CLICKS))
+    return write(folder / "clicks.parquet", build_click_rows(CLICKS))
 
 
 def link(*arguments):
     return run_command("business-link", *arguments)
 
 
-def test_an_alarm(metrics, clicks, tmp_path):
+def test_business_link_prints_and_stores_an_alarm(metrics, clicks, tmp_path):
     outputs = ("--output", tmp_path / "links", "--json", "-")
     ended = link("--input", metrics, "--clicks", clicks, *outputs, "--fail-on-alarm")
     assert (ended.code, ended.complaints) == (3, [])
@@ -73,13 +73,13 @@ def test_metrics_are_chosen_by_name(metrics, clicks):
     )
 
 
-def test_nights_left_out_are_said(metrics, folder):
+def test_nights_left_out_are_printed(metrics, folder):
     few = build_click_rows(CLICKS[1:], run_date=None)
     for at, row in enumerate(few):
         row["run_date"] = nth_night(at + 1)
     few[0]["impressions"] = 10
     other = build_click_rows(CLICKS[:1], segment_by="country", segment="DE")
-    ended = link("--input", metrics, "--clicks", written(folder / "few.parquet", [*few, *other]))
+    ended = link("--input", metrics, "--clicks", write(folder / "few.parquet", [*few, *other]))
     assert "nights 12 (left out: 1 without clicks, 1 of few impressions)" in ended.out
     assert "clicks without a metric: country=DE" in ended.out
     assert "alarms: 2 of 2 series have fewer than 14 nights to compare" in ended.out
@@ -93,14 +93,14 @@ def test_csv_with_text_in_every_column(metrics, folder):
 
 def test_refusals_write_nothing(metrics, clicks, folder, tmp_path):
     read, output = ("--input", metrics, "--clicks", clicks), ("--output", tmp_path / "links")
-    bad = written(folder / "bad.parquet", [*build_click_rows(CLICKS), *build_click_rows([-3], run_date=nth_night(3))])
+    bad = write(folder / "bad.parquet", [*build_click_rows(CLICKS), *build_click_rows([-3], run_date=nth_night(3))])
     assert_refused(link("--input", metrics, "--clicks", bad, *output), "got -3 at run_date=2026-01-04", "Nothing was")
     lines = (folder / "clicks.csv").read_text().splitlines()
     (folder / "long.csv").write_text("\n".join([*lines, lines[1] + ",7"]) + "\n")
     assert_refused(link("--input", metrics, "--clicks", folder / "long.csv", *output), "is not a date", "Nothing was")
-    late = written(folder / "late.parquet", build_click_rows(CLICKS, run_date=nth_night(30)))
+    late = write(folder / "late.parquet", build_click_rows(CLICKS, run_date=nth_night(30)))
     assert_refused(link("--input", metrics, "--clicks", late, *output), "no night of a segment is in both tables")
-    two = written(folder / "two.parquet", [*build_metric_rows(NDCG), *build_metric_rows(NDCG, dataset="app")])
+    two = write(folder / "two.parquet", [*build_metric_rows(NDCG), *build_metric_rows(NDCG, dataset="app")])
     assert_refused(link("--input", two, "--clicks", clicks, *output), "several data sets (app, shop)", "--dataset")
     assert_refused(link(*read, *output, "--as-of", "14.1.2026"), "--as-of: '14.1.2026' is not a date")
     assert_refused(link(*read, *output, "--window", 1), "window must be at least 2")

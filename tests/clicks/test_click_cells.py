@@ -1,4 +1,4 @@
-"""Patterns of clicks in a worker: the same bits whatever the batches, of all patterns or of a sample."""
+"""Patterns of clicks in a worker: equal bits for any batches, for all patterns or a sample."""
 
 from __future__ import annotations
 
@@ -16,82 +16,84 @@ from ndcg_spark.errors import InputRefusedError
 CELL = pa.struct([("position", pa.int64()), ("shown", pa.int64()), ("clicked", pa.int64())])
 
 
-def hash_of(pattern):
+def hash_pattern(pattern):
     return int.from_bytes(hashlib.sha256(repr(pattern).encode()).digest()[:8], "little", signed=True)
 
 
-def batches(rows_per_batch):
-    """The simulated log: a row for each (query, item), as Spark sends them where no two are equal."""
+def build_batches(rows_per_batch):
+    """Build the simulated log: a row for each (query, item), as Spark sends them if no two are equal."""
     cells = simulate_clicks().cells()
     columns = (cells.position + 1, cells.shown.astype(int), cells.clicked.astype(int))
     rows = [[] for _ in cells.pairs]
     for pattern, *cell in zip(cells.pattern.tolist(), *(group.tolist() for group in columns), strict=True):
         rows[pattern].append(tuple(cell))
     for begin in range(0, len(rows), rows_per_batch):
-        group = rows[begin : begin + rows_per_batch]
-        hashes = [hash_of(tuple(element)) for element in group]
+        patterns = rows[begin : begin + rows_per_batch]
+        hashes = [hash_pattern(tuple(pattern_cells)) for pattern_cells in patterns]
         arrays = [
-            pa.array(group, pa.list_(CELL)),
-            pa.array([1] * len(group), pa.int64()),
+            pa.array(patterns, pa.list_(CELL)),
+            pa.array([1] * len(patterns), pa.int64()),
             pa.array(hashes, pa.int64()),
         ]
         yield pa.RecordBatch.from_arrays(arrays, names=["cells", "pairs", "hash"])
 
 
-def rows_of(found):
-    return [row for batch in found for row in batch.to_pylist()]
+def collect_rows(batches):
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
-def fitted(method="pbm", *, rows_per_batch=1000, of=None, limit=MAX_CELLS):
+def fit(method="pbm", *, rows_per_batch=1000, of=None, limit=MAX_CELLS):
     settings = PropensitySettings(method=method, max_iter=7)
-    (row,) = rows_of(fit_patterns(batches(rows_per_batch) if of is None else iter(of), settings, limit))
+    (row,) = collect_rows(fit_patterns(build_batches(rows_per_batch) if of is None else iter(of), settings, limit))
     return row
 
 
 @pytest.mark.parametrize("method", ["pbm", "pairs", "randomized"])
 def test_batches_do_not_change_a_bit(method):
-    assert fitted(method, rows_per_batch=7) == fitted(method)
-    assert (fitted(method)["n_patterns"], fitted(method)["n_fitted"]) == (300, 300)
+    assert fit(method, rows_per_batch=7) == fit(method)
+    assert (fit(method)["n_patterns"], fit(method)["n_fitted"]) == (300, 300)
 
 
-def test_a_sample_is_fitted_where_there_are_too_many_counts():
-    """Whatever the order; counts are those of the whole log, and a position that the sample lacks has no chain."""
-    whole, sample = fitted(), fitted(limit=700)
+def test_fit_patterns_samples_too_many_counts():
+    """The order does not matter; counts are of the whole log; positions outside the sample have no chain."""
+    whole, sample = fit(), fit(limit=700)
     assert 0 < sample["n_fitted"] < 150 < whole["n_fitted"] == sample["n_patterns"] == 300
-    assert fitted(limit=700, rows_per_batch=7) == sample
-    assert fitted(limit=700, of=list(batches(20))[::-1]) == sample
+    assert fit(limit=700, rows_per_batch=7) == sample
+    assert fit(limit=700, of=list(build_batches(20))[::-1]) == sample
     for method in ("pairs", "randomized"):
-        assert fitted(method, limit=700) == fitted(method)
-    counts = [[(row["n_impressions"], row["n_clicks"]) for row in group["positions"]] for group in (whole, sample)]
+        assert fit(method, limit=700) == fit(method)
+    counts = [
+        [(row["n_impressions"], row["n_clicks"]) for row in fit_row["positions"]] for fit_row in (whole, sample)
+    ]
     assert counts[0] == counts[1]
     near = [row["ratio"] for row in sample["positions"]]
     assert near == pytest.approx([row["ratio"] for row in whole["positions"]], rel=0.2)
     assert near != [row["ratio"] for row in whole["positions"]]
-    one = fitted(limit=5)
-    assert one["n_fitted"] <= 1
-    assert sum(group["n_impressions"] for group in one["positions"]) == 60000
+    smallest = fit(limit=5)
+    assert smallest["n_fitted"] <= 1
+    assert sum(position["n_impressions"] for position in smallest["positions"]) == 60000
 
 
-def test_frequent_patterns_are_in_every_sample_and_rare_ones_stand_for_others():
-    """Of 4,096 patterns that 1 pair has, and one that a million have; a pattern shows positions 1 and 2, say."""
+def test_sample_keeps_frequent_patterns_and_scales_rare_ones():
+    """4,096 patterns have 1 pair, one has a million; a pattern shows positions such as 1 and 2."""
     rare = [[(1, n + 2, 1), (2, n + 2, 0)] for n in range(4096)]
     often = [(1, 1, 1), (2, 1, 1)]
     cells = pa.array([*rare, often], pa.list_(CELL))
     pairs = pa.array([1] * 4096 + [1_000_000], pa.int64())
     numbers = np.random.default_rng(7).integers(-(2**63), 2**63 - 1, len(cells))
     batch = pa.RecordBatch.from_arrays([cells, pairs, pa.array(numbers)], names=["cells", "pairs", "hash"])
-    row = fitted(of=[batch], limit=2048)
+    row = fit(of=[batch], limit=2048)
     sizes = [sum(n % 2**64 < 2 ** (64 - level) for n in numbers[:-1].tolist()) for level in range(8)]
     assert row["n_fitted"] == 1 + next(n for n in sizes if 2 * n + 2 <= 2048)  # of the highest level that fits
     # The frequent pattern alone has as many clicks at the second position as at the first.
     assert [cell["ratio"] for cell in row["positions"]] == pytest.approx([1, 1], abs=0.01)
 
 
-def positions(method, *patterns):
-    """What is told of each position, of patterns of (position, shown, clicked)."""
-    cells, one = pa.array(patterns, pa.list_(CELL)), pa.array([1] * len(patterns), pa.int64())
-    numbers = pa.array([hash_of(pattern) for pattern in patterns], pa.int64())
-    row = fitted(method, of=[pa.RecordBatch.from_arrays([cells, one, numbers], names=["cells", "pairs", "hash"])])
+def fit_positions(method, *patterns):
+    """Fit patterns of (position, shown, clicked); return propensity and reason by position, and all fields."""
+    cells, ones = pa.array(patterns, pa.list_(CELL)), pa.array([1] * len(patterns), pa.int64())
+    numbers = pa.array([hash_pattern(pattern) for pattern in patterns], pa.int64())
+    row = fit(method, of=[pa.RecordBatch.from_arrays([cells, ones, numbers], names=["cells", "pairs", "hash"])])
     return {cell["position"]: (cell["propensity"], cell["reason"]) for cell in row["positions"]}, row["positions"]
 
 
@@ -104,7 +106,7 @@ def positions(method, *patterns):
     ],
 )
 def test_positions_without_propensity_and_above_one(method, second, third):
-    actual, rows = positions(method, [(1, 10, 2), (2, 10, 4), (4, 10, 0)], [(3, 10, 5)])
+    actual, rows = fit_positions(method, [(1, 10, 2), (2, 10, 4), (4, 10, 0)], [(3, 10, 5)])
     assert actual == {1: (1, None), 2: second, 3: third, 4: (None, "no_clicks")}
     if method == "pairs":
         assert [row["ratio"] for row in rows if row["position"] == 2] == [2.0]
@@ -113,12 +115,12 @@ def test_positions_without_propensity_and_above_one(method, second, third):
 @pytest.mark.parametrize("method", ["pbm", "pairs", "randomized"])
 @pytest.mark.parametrize(("first", "clicks", "reason"), [(2, 5, "first_not_shown"), (1, 0, "first_not_clicked")])
 def test_a_log_without_its_first_position(method, first, clicks, reason):
-    actual, _ = positions(method, [(first, 10, clicks), (3, 10, 5)])
+    actual, _ = fit_positions(method, [(first, 10, clicks), (3, 10, 5)])
     assert actual == dict.fromkeys((first, 3), (None, reason))
 
 
-def test_no_pattern_is_no_position():
-    (row,) = rows_of(fit_patterns(iter([]), PropensitySettings()))
+def test_no_patterns_give_no_positions():
+    (row,) = collect_rows(fit_patterns(iter([]), PropensitySettings()))
     assert (row["positions"], row["n_patterns"], row["n_fitted"]) == ([], 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Position bias on Spark: worked values, simulated clicks, the same bits however rows lie, and what is refused."""
+"""Position bias on Spark: worked values, simulated clicks, equal bits for any partitioning, refusals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def log(spark):
 
 @pytest.fixture(scope="module")
 def small(log):
-    """Those of 12 queries, where more would show nothing more."""
+    """The impressions of 12 queries, for tests that need no more."""
     return log.where("query_id < 12").cache()
 
 
@@ -49,7 +49,7 @@ def fit(log, **options):
     return row.asDict(recursive=True)
 
 
-def propensities_of(row):
+def index_propensities(row):
     return {cell["position"]: cell["propensity"] for cell in row["positions"]}
 
 
@@ -69,25 +69,28 @@ OF_ACTIONS_ALONE = WeightSettings(propensity_of="action")
 def test_propensities_of_positions_have_no_snips(spark):
     """Half of the impressions would be clicked if they were examined: A = 4 over 8 impressions, and B = 12."""
     seen = [(1, 1.0, click) for click in (1.0, 1.0, 0.0, 0.0)] + [(2, 0.5, click) for click in (1.0, 0.0, 0.0, 0.0)]
-    rows = [(f"q{at}", "a", *group) for at, group in enumerate(seen)]
+    rows = [(f"q{at}", "a", *impression) for at, impression in enumerate(seen)]
     frame = spark.createDataFrame(rows, "query_id string, item_id string, position int, p double, click double")
     by_column = ImpressionColumns(propensity="p")
     table = spark.createDataFrame([(1.0, 1.0), (2.0, 0.5)], TABLE)
-    for settings, given in (
+    for settings, propensities in (
         (WeightSettings(columns=by_column), None),
         (WeightSettings(power=1), None),
         (WeightSettings(), table),
     ):
-        (actual,) = estimate_impressions(frame, settings, given).collect()
+        (actual,) = estimate_impressions(frame, settings, propensities).collect()
         assert actual["ips"] == 0.5
         assert [actual[name] for name in actual.asDict() if name.startswith("snips")] == [
             *[None] * 4,
             "propensities_of_positions",
         ]
         assert actual["propensity_of"] == "position"
-    for settings, given in ((WeightSettings(power=1, propensity_of="action"), None), (OF_ACTIONS_ALONE, table)):
+    for settings, propensities in (
+        (WeightSettings(power=1, propensity_of="action"), None),
+        (OF_ACTIONS_ALONE, table),
+    ):
         with pytest.raises(InvalidParameterError, match=r"propensity_of='action' needs a propensity column"):
-            estimate_impressions(frame, settings, given)
+            estimate_impressions(frame, settings, propensities)
 
 
 def test_estimates_of_both_kinds_merge(spark):
@@ -115,7 +118,7 @@ def test_estimates_of_both_kinds_merge(spark):
 
 
 def test_the_worked_estimates_by_run_and_segment(spark):
-    """SNIPS as obp 0.4.1 computes it, the rest by definition; the weight of 10 is clipped to 4."""
+    """SNIPS as computed by obp 0.4.1, the rest by definition; the weight of 10 is clipped to 4."""
     frame = spark.createDataFrame([(*row, run) for run in ("a", "b") for row in FOUR], f"{WEIGHTED}, run string")
     settings = WeightSettings(columns=BY_PROPENSITY, clip=4.0, propensity_of="action", run="run",
                               segment_sets=(("country",), ("country", "item_id")))  # fmt: skip
@@ -159,7 +162,7 @@ def test_nights_merge_to_the_bits_of_all(small):
 
 
 def test_the_worked_labels(spark):
-    """Clicks 1, 0, 1 logged at 3, 1, 2; the ranking evaluated has them in this order."""
+    """Clicks 1, 0, 1 logged at 3, 1, 2; the evaluated ranking has them in this order."""
     rows = [("q", "a", 3, 1, False), ("q", "b", 1, 0, False), ("q", "c", 2, 1, False)]
     frame = spark.createDataFrame(rows, LOG.replace("int,", "string,", 2))
     judgments = judge_impressions(frame, WeightSettings(power=1, clip=2.0))
@@ -170,7 +173,7 @@ def test_the_worked_labels(spark):
     assert (actual["dcg"], actual["idcg"]) == pytest.approx((3.0, 3.261859507143), **NEAR)
 
 
-def test_what_a_judgment_says(spark):
+def test_fields_of_a_judgment(spark):
     """Weights 1, 4 (of 10) and 2: relevance (1 * 1 + 4 * 1 + 2 * 0) / 3."""
     rows = [("q", "a", 1.0, 1.0, ""), ("q", "a", 1.0, 0.1, ""), ("q", "a", 0.0, 0.5, "")]
     settings = WeightSettings(columns=BY_PROPENSITY, clip=4)
@@ -182,7 +185,7 @@ def test_what_a_judgment_says(spark):
 
 
 def test_gains_may_be_negative_and_sums_are_exact(spark):
-    """0.1 ten times and -1: left to right the sum of doubles is -1.1e-16."""
+    """Ten times 0.1, and -1: added from left to right as doubles the sum is -1.1e-16."""
     rows = [("q", "a", 0.1, 1.0, "")] * 10 + [("q", "a", -1.0, 1.0, "")]
     settings = WeightSettings(columns=BY_PROPENSITY)
     (actual,) = judge_impressions(spark.createDataFrame(rows, WEIGHTED), settings).collect()
@@ -194,24 +197,24 @@ def test_gains_may_be_negative_and_sums_are_exact(spark):
 
 
 def test_propensities_of_the_simulation(log):
-    """By EM as SciPy's L-BFGS finds them, to 1e-6; of shuffled traffic; of pairs as ultr-bias-toolkit 0.0.5."""
+    """EM as in SciPy's L-BFGS to 1e-6; shuffled traffic; pairs as in ultr-bias-toolkit 0.0.5."""
     actual = fit(log)
     assert (actual["converged"], actual["n_iterations"], len(actual["log_likelihood"])) == (True, 569, 570)
     assert sum(row["n_impressions"] for row in actual["positions"]) == 60000
     assert sum(row["n_clicks"] for row in actual["positions"]) == 13174
-    by_em = propensities_of(actual)
+    by_em = index_propensities(actual)
     assert [by_em[k] for k in (1, 2, 5)] == pytest.approx([1, 0.494810392287, 0.179822679039], abs=1e-3)
-    of_pairs = propensities_of(fit(log, method="pairs"))
+    of_pairs = index_propensities(fit(log, method="pairs"))
     assert [of_pairs[k] for k in (1, 2, 5)] == pytest.approx([1, 0.477104599911, 0.194416208472], **NEAR)
-    shuffled = propensities_of(fit(log.where("explored"), method="randomized"))
+    shuffled = index_propensities(fit(log.where("explored"), method="randomized"))
     assert [shuffled[k] for k in (1, 2, 5)] == pytest.approx([1, 0.481260647359, 0.189097103918], **NEAR)
 
 
 # ------------------------------------------------------------------------------------------------- the same bits
 
 
-def everything(rows):
-    """Labels, estimates and fits."""
+def compute_all(rows):
+    """Compute labels, estimates and fits."""
     weights = WeightSettings(power=0.7, clip=2.5)
     return {
         "labels": sorted(judge_impressions(rows, weights).collect()),
@@ -222,9 +225,9 @@ def everything(rows):
 
 
 def test_partitions_and_order_do_not_change_a_bit(spark, small):
-    expected = everything(small.coalesce(1))
+    expected = compute_all(small.coalesce(1))
     with session_settings(spark, spark__sql__shuffle__partitions=7):
-        assert everything(small.orderBy("click", "item_id").repartition(64)) == expected
+        assert compute_all(small.orderBy("click", "item_id").repartition(64)) == expected
     assert len(expected["labels"]) == 12 * N_ITEMS
     assert expected["em"]["n_iterations"] == 200
 
@@ -232,27 +235,27 @@ def test_partitions_and_order_do_not_change_a_bit(spark, small):
 # ----------------------------------------------------------------------------------------------- what can be told
 
 
-def impressions(spark, rows):
+def create_impressions(spark, rows):
     return spark.createDataFrame(rows, "query_id string, item_id string, position int, click int")
 
 
-def shown(item, position, clicks, n=10):
+def build_impressions(item, position, clicks, n=10):
     return [("q", item, position, int(at < clicks)) for at in range(n)]
 
 
 def test_keys_may_have_the_names_of_counts(spark):
     schema = "shown string, clicked string, n string, position int, click int"
-    rows = spark.createDataFrame([("q", "n", item, k, c) for _, item, k, c in shown("a", 1, 2)], schema)
+    rows = spark.createDataFrame([("q", "n", item, k, c) for _, item, k, c in build_impressions("a", 1, 2)], schema)
     columns = ImpressionColumns(query=("shown", "clicked"), item="n")
-    (one,) = fit(rows, columns=columns)["positions"]
-    assert (one["n_impressions"], one["n_clicks"]) == (10, 2)
+    (position,) = fit(rows, columns=columns)["positions"]
+    assert (position["n_impressions"], position["n_clicks"]) == (10, 2)
     settings = WeightSettings(columns=columns, power=1, segment_sets=(("n",),))
     assert {row["ips"] for row in estimate_impressions(rows, settings).collect()} == {2.0}
     assert [row["relevance"] for row in judge_impressions(rows, settings).collect()] == [0.2]
 
 
-def test_nothing_is_a_fit_without_positions(spark):
-    nothing = impressions(spark, [])
+def test_fit_of_no_impressions_has_no_positions(spark):
+    nothing = create_impressions(spark, [])
     assert [row["positions"] for row in fit_propensities(nothing).collect()] in ([], [[]])
     assert judge_impressions(nothing, WeightSettings(power=1)).collect() == []
     assert estimate_impressions(nothing, WeightSettings(power=1)).collect() == []
@@ -283,31 +286,31 @@ BAD = [
 ]
 
 
-def bad_row(at, change):
-    """A row that is good but for the change, of a query of its own."""
+def build_bad_row(at, change):
+    """Build a valid row of its own query with one change."""
     return tuple(({"query_id": f"q{at}", "item_id": "a", "position": 1.0, "click": 1.0} | change).values())
 
 
-def reasons_of(rows, settings, given=None):
-    """Reason and key of each bad row, sorted."""
-    actual = read_weighted_impressions(rows, settings, given)
-    checked = check_impressions(actual, settings.columns, originals=False).where("reason is not null").collect()
+def find_reasons(rows, settings, propensities=None):
+    """Return reason and key of each bad row, sorted."""
+    impressions = read_weighted_impressions(rows, settings, propensities)
+    checked = check_impressions(impressions, settings.columns, originals=False).where("reason is not null").collect()
     return sorted((row["reason"], row["key"]) for row in checked)
 
 
 def test_bad_rows(spark):
-    rows = [bad_row(at, change) for at, (change, _) in enumerate(BAD)]
-    frame = spark.createDataFrame([*rows, bad_row(99, {})], ROW)
-    given = spark.createDataFrame(GIVEN, TABLE)
-    assert reasons_of(frame, WeightSettings(), given) == sorted(
+    rows = [build_bad_row(at, change) for at, (change, _) in enumerate(BAD)]
+    frame = spark.createDataFrame([*rows, build_bad_row(99, {})], ROW)
+    propensities = spark.createDataFrame(GIVEN, TABLE)
+    assert find_reasons(frame, WeightSettings(), propensities) == sorted(
         (reason, f"query_id={row[0] or 'null'}, item_id={row[1] or 'null'}")
         for row, (_, reason) in zip(rows, BAD, strict=True)
     )
-    kept = judge_impressions(frame, WeightSettings(on_invalid="reject"), given).collect()
-    assert [row["query_id"] for row in kept] == ["q99"]
+    judgments = judge_impressions(frame, WeightSettings(on_invalid="reject"), propensities).collect()
+    assert [row["query_id"] for row in judgments] == ["q99"]
     first = frame.where("query_id is null")
     with pytest.raises(InputRefusedError, match=r"^bad row: null_query at query_id="), readable_errors():
-        judge_impressions(first, WeightSettings(), given).collect()
+        judge_impressions(first, WeightSettings(), propensities).collect()
 
 
 def test_bad_propensities(spark):
@@ -320,17 +323,19 @@ def test_bad_propensities(spark):
         (math.inf, "propensity_above_1"),
         (1e-10, "propensity_too_small"),
     ]
-    frame = spark.createDataFrame([(f"q{at}", "a", 1.0, one, "") for at, (one, _) in enumerate(bad)], WEIGHTED)
+    frame = spark.createDataFrame(
+        [(f"q{at}", "a", 1.0, propensity, "") for at, (propensity, _) in enumerate(bad)], WEIGHTED
+    )
     settings = WeightSettings(columns=BY_PROPENSITY)
-    assert reasons_of(frame, settings) == sorted(
+    assert find_reasons(frame, settings) == sorted(
         (reason, f"query_id=q{at}, item_id=a") for at, (_, reason) in enumerate(bad)
     )
     for made in (judge_impressions, estimate_impressions):
         with pytest.raises(InputRefusedError, match=r"^bad row: null_propensity at query_id=q0,"), readable_errors():
             made(frame.where("query_id = 'q0'"), settings).collect()
     clipped = WeightSettings(columns=BY_PROPENSITY, clip=10, on_invalid="reject")
-    kept = judge_impressions(frame, clipped).collect()
-    assert [(row["query_id"], row["relevance"]) for row in kept] == [("q6", 10.0)]
+    judgments = judge_impressions(frame, clipped).collect()
+    assert [(row["query_id"], row["relevance"]) for row in judgments] == [("q6", 10.0)]
 
 
 def test_text_of_a_propensity_is_a_number(spark):
@@ -342,17 +347,17 @@ def test_text_of_a_propensity_is_a_number(spark):
     texts = mark_text_table(texts)
     with pytest.raises(InputRefusedError, match="bad row: propensity_not_a_number at query_id=r"), readable_errors():
         estimate_impressions(texts, WeightSettings(columns=BY_PROPENSITY)).collect()
-    kept = judge_impressions(texts, settings).collect()
-    assert [row["query_id"] for row in kept] == ["q"]
+    judgments = judge_impressions(texts, settings).collect()
+    assert [row["query_id"] for row in judgments] == ["q"]
 
 
 def test_bad_runs_and_clicks(spark):
     frame = spark.createDataFrame(FOUR[:2], WEIGHTED).withColumn("ranker", F.expr("nullif(query_id, 'q1')"))
     settings = WeightSettings(columns=BY_PROPENSITY, run="ranker")
-    assert reasons_of(frame, settings) == [("null_run", "query_id=q1, item_id=a")]
+    assert find_reasons(frame, settings) == [("null_run", "query_id=q1, item_id=a")]
     with pytest.raises(MissingColumnError, match=r"'ranker' \(run=\) is not in the impressions"):
         estimate_impressions(frame.drop("ranker"), settings)
-    three_clicks = impressions(spark, [("q", "a", 1, 3)])
+    three_clicks = create_impressions(spark, [("q", "a", 1, 3)])
     with pytest.raises(InputRefusedError, match="bad row: click_not_0_or_1"), readable_errors():
         fit(three_clicks)
 
@@ -383,15 +388,15 @@ def test_a_key_with_the_name_of_a_result():
 
 
 def test_propensities_come_from_one_place(spark):
-    rows = impressions(spark, [("q", "a", 1, 1)])
+    rows = create_impressions(spark, [("q", "a", 1, 1)])
     table = spark.createDataFrame([(1.0, 1.0)], TABLE)
-    for settings, given in (
+    for settings, propensities in (
         (WeightSettings(), None),
         (WeightSettings(power=1), table),
         (WeightSettings(power=1, columns=BY_PROPENSITY), None),
     ):
         with pytest.raises(InvalidParameterError, match="one of a column, a table, or a power"):
-            judge_impressions(rows, settings, given)
+            judge_impressions(rows, settings, propensities)
     with pytest.raises(MissingColumnError, match="'propensity'"):
         judge_impressions(rows, WeightSettings(columns=BY_PROPENSITY))
     with pytest.raises(MissingColumnError, match=r"'propensity'.*table of propensities"):

@@ -1,7 +1,7 @@
-"""Impressions of a real shop, from the sample of the Open Bandit data that `obp` brings along.
+"""Impressions of a real shop, from the Open Bandit sample in `obp`.
 
-Two policies showed one of 80 items at one of three positions: one at random, one by Thompson sampling, which logged
-the probability of what it showed. Weighted by its inverse, the clicks of the latter estimate those of the former.
+A random policy and Thompson sampling each showed one of 80 items at one of three positions; the latter logged
+the probability of its choice. Weighted by its inverse, its clicks estimate those of the random policy.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SETTINGS = WeightSettings(
 )
 
 
-def sample(policy: str) -> Path:
-    actual = importlib.util.find_spec("obp")
-    if actual is None or not actual.submodule_search_locations:
+def find_sample(policy: str) -> Path:
+    spec = importlib.util.find_spec("obp")
+    if spec is None or not spec.submodule_search_locations:
         pytest.skip("no Open Bandit sample: pip install --no-deps obp==0.4.1 (with its dependencies it needs torch)")
-    path = Path(actual.submodule_search_locations[0]) / "dataset" / "obd" / policy / "all" / "all.csv"
+    path = Path(spec.submodule_search_locations[0]) / "dataset" / "obd" / policy / "all" / "all.csv"
     if not path.is_file():
         pytest.skip(f"this obp has no sample at {path}")
     return path
@@ -36,10 +36,10 @@ def sample(policy: str) -> Path:
 
 @pytest.fixture(scope="module")
 def logs(spark, tmp_path_factory):
-    """10,000 rows of each policy; the first column of the files, the number of the row, has no name."""
+    """10,000 rows of each policy; the first column of the files, a row number, has no name."""
     frames = {}
     for policy in ("bts", "random"):
-        with sample(policy).open(newline="") as lines:
+        with find_sample(policy).open(newline="") as lines:
             rows = list(csv.DictReader(lines))
         path = tmp_path_factory.mktemp("obd") / f"{policy}.parquet"
         kinds = {"item_id": int, "position": int, "click": int, "propensity_score": float}
@@ -49,11 +49,11 @@ def logs(spark, tmp_path_factory):
     return frames
 
 
-def test_estimates_of_obp_bring_two_policies_together(logs):
-    """The random policy's click-through lies in the interval from the other's clicks.
+def test_estimates_equal_obp_and_cover_the_random_policy(logs):
+    """The random policy's click rate lies in the interval estimated from the other's clicks.
 
-    Estimates are of InverseProbabilityWeighting (times 80) and SelfNormalizedInverseProbabilityWeighting of obp 0.4.1
-    for the policy that shows each item alike; n_eff by definition, in NumPy.
+    Expected: InverseProbabilityWeighting (times 80) and SelfNormalizedInverseProbabilityWeighting of obp 0.4.1
+    for the policy that shows all items equally often; n_eff by definition, in NumPy.
     """
     expected = {
         "bts": (0.18877116134768054, 0.002333713893161734, 340.3783411325946),
@@ -80,13 +80,14 @@ def test_positions_of_random_traffic(logs):
 
 
 def test_labels_of_the_items(logs, spark):
-    """One query: each item's label is the mean of click / propensity, as loops over the file find it."""
+    """One query: each item's label is the mean of click / propensity, computed by loops over the file."""
     settings = WeightSettings(columns=ImpressionColumns(query=("shop",), propensity="propensity_score"), clip=200)
     labels = judge_impressions(logs["bts"].selectExpr("*", "'zozo' shop"), settings).collect()
     sums: dict[int, list[float]] = {}
     for row in logs["bts"].collect():
         sums.setdefault(row["item_id"], []).append(row["click"] * min(1 / row["propensity_score"], 200))
     assert {row["item_id"]: row["relevance"] for row in labels} == {
-        item: pytest.approx(sum(group) / len(group), abs=1e-12) for item, group in sums.items()
+        item: pytest.approx(sum(weighted_clicks) / len(weighted_clicks), abs=1e-12)
+        for item, weighted_clicks in sums.items()
     }
     assert len(labels) == N_ITEMS

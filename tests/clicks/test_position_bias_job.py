@@ -1,4 +1,4 @@
-"""`position-bias`: what it writes, what the main job makes of it, what it counts and what it refuses."""
+"""`position-bias`: output, its use by the main job, counts and refusals."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def log(folder):
 @pytest.fixture(scope="module")
 def rankings(folder):
     """Rankings A and B."""
-    actual = []
+    paths = []
     for name, order in (("a", simulate_clicks().order_a), ("b", simulate_clicks().order_b)):
         rows = [(f"q{q}", f"i{x}", -float(at)) for q, items in enumerate(order) for at, x in enumerate(items)]
-        actual.append(write(folder / f"{name}.parquet", rows, ("query_id", "item_id", "score")))
-    return actual
+        paths.append(write(folder / f"{name}.parquet", rows, ("query_id", "item_id", "score")))
+    return paths
 
 
 FOUR = [("q1", "a", 1, 1.0, 1.0), ("q2", "a", 2, 0.0, 0.5), ("q3", "a", 5, 1.0, 0.2), ("q4", "a", 9, 1.0, 0.1)]
@@ -62,7 +62,7 @@ def four(folder):
 
 @pytest.mark.usefixtures("spark")
 def test_from_clicks_to_corrected_dcg_in_three_commands(log, rankings, tmp_path):
-    """The naive labels put B below A, the truth and the corrected labels above."""
+    """Naive labels rank B below A; the truth and the corrected labels rank it above."""
     written = ("--output", tmp_path / "propensities", *NIGHT)
     ended = position_bias("propensities", "--input", log, *written, "--json", "-")
     assert (ended.code, ended.complaints) == (0, [])
@@ -201,7 +201,7 @@ def test_bad_rows_stop_the_job_or_are_counted(folder, tmp_path, makes):
 
 
 @pytest.mark.usefixtures("spark")
-def test_nothing_is_not_written_over_something(four, tmp_path):
+def test_empty_results_do_not_replace_stored_ones(four, tmp_path):
     for options in (
         ("judgments", "--propensity-col", "p"),
         ("estimates", "--propensity-col", "p"),
@@ -242,12 +242,12 @@ def test_nothing_is_not_written_over_something(four, tmp_path):
     ],
     ids=lambda value: " ".join(map(str, value)),
 )
-def test_an_option(options, named):
+def test_bad_option_is_refused(options, named):
     assert_refused(position_bias(*options, "--input", "nowhere/at/all"), *named)
 
 
 @pytest.mark.usefixtures("spark")
-def test_what_does_not_fit_the_table(four, log, folder):
+def test_missing_columns_and_tables_are_refused(four, log, folder):
     judged = ("judgments", "--propensity-col", "p", "--input")
     wrong = write(folder / "wrong.parquet", [(1, 0.5)], ("rank", "propensity"))
     refused = {
@@ -266,5 +266,5 @@ def test_what_does_not_fit_the_table(four, log, folder):
 
 
 @pytest.mark.parametrize("words", [(), ("clicks",)], ids=len)
-def test_no_command(words):
+def test_unknown_commands_are_refused(words):
     assert_refused(run_command("position-bias", *words), *(f"'{word}'" for word in words), "ommand")

@@ -1,4 +1,4 @@
-"""Conventions: what they print they parse, what differs has another digest, what is unknown is refused by name."""
+"""Conventions: printing and parsing, digests, refusals of unknown values."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ positive = st.floats(0, exclude_min=True, allow_infinity=False)
 small = st.floats(-1e9, 1e9)
 
 
-def table_of(pairs: dict[float, float]) -> str:
+def format_table(pairs: dict[float, float]) -> str:
     return "table:" + ",".join(f"{level!r}={gain!r}" for level, gain in pairs.items())
 
 
-def rising(pairs: dict[float, float]) -> dict[float, float]:
-    """Give the levels the same gains in rising order."""
+def sort_gains(pairs: dict[float, float]) -> dict[float, float]:
+    """Assign the same gains to the levels in rising order."""
     return dict(zip(sorted(pairs), sorted(pairs.values()), strict=True))
 
 
-def weights_of(weights: list[float]) -> str:
+def format_weights(weights: list[float]) -> str:
     return "table:" + ",".join(map(repr, weights))
 
 
 gains = st.one_of(
     st.sampled_from(["exponential", "linear", "power:2", "power:0.5", "table:0=0,1=1,2=4"]),
-    st.dictionaries(small, small, min_size=1, max_size=4).map(rising).map(table_of),
+    st.dictionaries(small, small, min_size=1, max_size=4).map(sort_gains).map(format_table),
 )
 discounts = st.one_of(
     st.sampled_from(["log2", "ln", "log:10", "log:2.5", "reciprocal"]),
-    st.lists(positive, min_size=1, max_size=5).map(lambda weights: weights_of(sorted(weights, reverse=True))),
+    st.lists(positive, min_size=1, max_size=5).map(lambda weights: format_weights(sorted(weights, reverse=True))),
 )
 conventions = st.builds(
     Convention,
@@ -57,7 +57,7 @@ def triple(relevance):
 
 
 @given(conventions)
-def test_what_is_printed_parses_to_the_same(convention):
+def test_printed_convention_parses_to_the_same(convention):
     text = str(convention)
     again = Convention.parse(text)
     assert again == convention
@@ -65,11 +65,11 @@ def test_what_is_printed_parses_to_the_same(convention):
 
 
 @given(conventions, conventions)
-def test_the_digest_differs_where_a_choice_does_and_nowhere_else(one, other):
-    assert (one.digest == other.digest) == (not one.differences(other))
-    assert replace(one, name="another").digest == one.digest
-    assert len(one.digest) == 16
-    assert int(one.digest, 16) >= 0
+def test_digest_differs_only_if_a_choice_does(left, right):
+    assert (left.digest == right.digest) == (not left.differences(right))
+    assert replace(left, name="another").digest == left.digest
+    assert len(left.digest) == 16
+    assert int(left.digest, 16) >= 0
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Convention) if field.name != "name"])
@@ -80,16 +80,16 @@ def test_the_digest_depends_on_every_choice(field):
     assert Convention(**{field: other[field]}).digest != Convention().digest
 
 
-def test_functions_of_one_name_have_two_digests():
-    """As all lambdas of a notebook have."""
-    one, other = (Convention(gain=lambda relevance, factor=factor: relevance * factor) for factor in (2, 3))
-    assert one.digest != other.digest
+def test_different_functions_of_one_name_have_different_digests():
+    """Lambdas in a notebook share a name."""
+    left, right = (Convention(gain=lambda relevance, factor=factor: relevance * factor) for factor in (2, 3))
+    assert left.digest != right.digest
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 0.0), (1, 1.0), (-0.0, 0.0)])
-def test_equal_relevances_for_padding_have_equal_digests(one, other):
-    assert Convention(pad_to_k=one) == Convention(pad_to_k=other)
-    assert Convention(pad_to_k=one).digest == Convention(pad_to_k=other).digest
+@pytest.mark.parametrize(("left", "right"), [(0, 0.0), (1, 1.0), (-0.0, 0.0)])
+def test_equal_relevances_for_padding_have_equal_digests(left, right):
+    assert Convention(pad_to_k=left) == Convention(pad_to_k=right)
+    assert Convention(pad_to_k=left).digest == Convention(pad_to_k=right).digest
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_printing_gives_the_preset_and_what_differs_from_it():
     assert str(Convention(name="house rules", gain="linear")) == "default;gain=linear"
 
 
-def test_presets_are_named_as_they_are_found():
+def test_presets_have_their_names():
     assert {name: convention.name for name, convention in PRESETS.items()} == {name: name for name in PRESETS}
 
 
-def test_functions_are_printed_by_name_and_take_part_in_the_digest():
+def test_functions_are_printed_by_name_and_change_the_digest():
     convention = Convention(gain=triple)
     assert str(convention).endswith(f";gain={__name__}.triple")
     assert convention.digest != Convention().digest
@@ -158,33 +158,33 @@ def test_functions_are_printed_by_name_and_take_part_in_the_digest():
         ("default;pad_to_k=inf", "pad_to_k must be a finite relevance; got inf"),
     ],
 )
-def test_what_cannot_be_parsed_is_named(text, message):
+def test_parse_errors_name_the_text(text, message):
     with pytest.raises(InvalidParameterError, match=message):
         Convention.parse(text)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("value", ["", "none", None, 1, "ZERO"])
-def test_unknown_values_are_refused_with_those_there_are(choice, value):
+def test_refusal_of_unknown_values_lists_the_known_ones(choice, value):
     with pytest.raises(InvalidParameterError) as caught:
         Convention(**{choice: value})
     assert str(caught.value) == f"{choice} must be one of {', '.join(CHOICES[choice])}; got {value!r}."
 
 
-# Beyond the specification: what two peers do that none of its values gives.
+# Not in the specification: two values that other tools need.
 BEYOND = {"ideal": {"as_many", "unsorted"}}
 
 
 @pytest.mark.parametrize("choice", ALLOWED)
-def test_every_value_of_the_specification_is_there(choice):
+def test_choices_are_those_of_the_specification(choice):
     """The oracle has every value but `error`, and no duplicates."""
-    there = set(CHOICES[choice])
-    assert there == set(ALLOWED[choice]) | (there & {"error"}) | BEYOND.get(choice, set())
+    values = set(CHOICES[choice])
+    assert values == set(ALLOWED[choice]) | (values & {"error"}) | BEYOND.get(choice, set())
 
 
 @pytest.mark.parametrize("value", [3, None, 0.5, ["log2"]])
 @pytest.mark.parametrize("choice", ["gain", "discount"])
-def test_what_is_neither_a_name_nor_a_function_is_refused(choice, value):
+def test_values_other_than_names_and_functions_are_refused(choice, value):
     with pytest.raises(InvalidParameterError):
         Convention(**{choice: value})
 
@@ -218,7 +218,7 @@ def test_a_marked_message_is_found_in_any_stack_trace(message, before, after):
     assert find_refusal(before) is None
 
 
-def test_the_specified_examples_of_gains_and_discounts_are_taken():
+def test_specified_gains_and_discounts_are_valid():
     slots = ",".join(str(1 / math.log2(rank + 1)) for rank in range(1, 4))
     for gain in ("exponential", "linear", "table:0=0,1=1,2=4", "power:1.5"):
         for discount in ("log2", "ln", "log:10", "reciprocal", "table:1.25,0.63", f"table:{slots}"):

@@ -1,4 +1,4 @@
-"""Discounts that rise or are not above 0, and gains that fall, are refused in every form; others are taken."""
+"""Discounts that rise or are not positive, and gains that fall, are refused in every form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ gain = st.sampled_from([-1.0, 0.0, 1.0, 2.0, 4.0])
 COUNTS = ("n_items", "n_judged", "n_relevant", "n_rows", "n_left_out")
 
 
-def is_taken(call) -> bool:
+def is_valid(call) -> bool:
     try:
         call()
     except InvalidParameterError:
@@ -34,29 +34,29 @@ def is_taken(call) -> bool:
 
 
 @given(st.lists(weight, min_size=1, max_size=4))
-def test_a_discount_is_taken_if_it_is_above_0_and_never_rises(weights):
-    """As text in all places. A function may end in zeros as well, which is what a small power of a half becomes."""
+def test_discount_is_valid_if_positive_and_never_rising(weights):
+    """A table must be positive everywhere. A function may end in zeros: powers of small numbers underflow."""
     finite = all(map(math.isfinite, weights))
     falls = all(later <= earlier for earlier, later in pairwise(weights))
     text, k = "table:" + ",".join(map(repr, weights)), len(weights)
     good = finite and falls and weights[-1] > 0
-    assert is_taken(lambda: Convention(discount=text)) == good
-    assert is_taken(lambda: Convention.parse(f"linear;discount={text}")) == good
-    assert is_taken(lambda: resolve_discount(text, k)) == good
+    assert is_valid(lambda: Convention(discount=text)) == good
+    assert is_valid(lambda: Convention.parse(f"linear;discount={text}")) == good
+    assert is_valid(lambda: resolve_discount(text, k)) == good
     function = finite and falls and weights[0] > 0 and weights[-1] >= 0
-    assert is_taken(lambda: discount_table(lambda rank: np.array(weights), k)) == function
+    assert is_valid(lambda: discount_table(lambda rank: np.array(weights), k)) == function
 
 
 @given(st.dictionaries(level, gain, min_size=1, max_size=4))
-def test_a_gain_table_is_taken_if_it_does_not_fall(table):
-    text = "table:" + ",".join(f"{one!r}={value!r}" for one, value in table.items())
+def test_gain_table_is_valid_if_it_does_not_fall(table):
+    text = "table:" + ",".join(f"{relevance!r}={value!r}" for relevance, value in table.items())
     good = all(table[low] <= table[high] for low, high in pairwise(sorted(table)))
-    assert is_taken(lambda: Convention(gain=text)) == good
+    assert is_valid(lambda: Convention(gain=text)) == good
 
 
 @given(st.dictionaries(level, gain, min_size=1, max_size=4), st.integers(0, 4))
 def test_a_gain_function_is_refused_if_it_falls_within_a_query(table, n_ranked):
-    """Whichever relevances are ranked, and whichever are only in the ideal list."""
+    """Relevances may be ranked or only in the ideal list."""
     levels = list(table)
     good = all(table[low] <= table[high] for low, high in pairwise(sorted(table)))
     batch = pa.RecordBatch.from_pydict(

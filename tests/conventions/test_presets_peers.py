@@ -1,4 +1,4 @@
-"""Values that tools print in their own tests and documents, given by the preset of their name."""
+"""Values that tools print in their own tests and documents, computed by the presets of their names."""
 
 from __future__ import annotations
 
@@ -18,42 +18,46 @@ from scripts.checks.peers.data import load_shared, per_query, score
 Cutoff = int | None
 
 
-def values(rows: Sequence[Row], convention: str, k: Cutoff) -> list[float]:
-    """NDCG of each query that has one."""
+def score_queries(rows: Sequence[Row], convention: str, k: Cutoff) -> list[float]:
+    """Return the NDCG of each query that has a value."""
     return [*score(group_by_query(rows), Convention.parse(convention), (k,)).values()]
 
 
-def mean(rows: Sequence[Row], convention: str, k: Cutoff) -> float:
-    group = values(rows, convention, k)
-    return sum(group) / len(group)
+def compute_mean(rows: Sequence[Row], convention: str, k: Cutoff) -> float:
+    values = score_queries(rows, convention, k)
+    return sum(values) / len(values)
 
 
 @pytest.mark.parametrize("printed", OF_TOOLS, ids=str)
 def test_values_that_tools_print(printed):
     for preset in printed.presets:
-        actual = mean(printed.rows, preset, printed.k)
+        actual = compute_mean(printed.rows, preset, printed.k)
         assert actual == pytest.approx(printed.ndcg, abs=printed.tolerance), preset
 
 
-def test_mllib_takes_labels_as_they_come_for_ideal():
-    """A trap: labels [1, 2] of relevance [0, 3], the second predicted first. A perfect list, and 0 or 1.585."""
+def test_mllib_uses_the_order_of_labels_as_ideal():
+    """Labels [1, 2] of relevance [0, 3], the second predicted first: a perfect list scores 0 or 1.585."""
     trap = build_prediction_rows([[2, 1]], [[1, 2]], [[0, 3]])
-    assert values(trap, "mllib", 1) == [0.0]
-    assert values(trap, "mllib", 2) == [pytest.approx(log2(3), abs=1e-12)]
+    assert score_queries(trap, "mllib", 1) == [0.0]
+    assert score_queries(trap, "mllib", 2) == [pytest.approx(log2(3), abs=1e-12)]
 
 
-def test_the_output_kept_with_trec_eval(shared_data):
-    """test/out.test.a of usnistgov/trec_eval, four decimals, over the three topics of data/results.test."""
-    rows = [row for group in load_shared(shared_data, "trec_eval").runs["results.test"].values() for row in group]
+def test_output_of_trec_eval(shared_data):
+    """Expected: test/out.test.a of usnistgov/trec_eval, four decimals, for the three topics of data/results.test."""
+    rows = [
+        row
+        for query_rows in load_shared(shared_data, "trec_eval").runs["results.test"].values()
+        for row in query_rows
+    ]
     for k, ndcg in {5: 0.2768, 10: 0.3016, 20: 0.3525, 100: 0.3916, None: 0.4021}.items():
         for preset in ("trec_eval", "trec_eval_9"):
-            assert mean(rows, preset, k) == pytest.approx(ndcg, abs=5e-5), (preset, k)
+            assert compute_mean(rows, preset, k) == pytest.approx(ndcg, abs=5e-5), (preset, k)
 
 
 def test_gains_of_ir_measures_that_fall_are_refused():
-    """Its tests have gains {0: 1, 1: 4}, where the label 2 keeps its value: it gains less than the label 1."""
+    """Its tests use gains {0: 1, 1: 4}; label 2 keeps its value, so it gains less than label 1."""
     with pytest.raises(InvalidParameterError, match="gain table falls from 4 at relevance 1 to 2 at 2"):
-        mean(build_rows([0.8], [1]), "ir_measures;negative=keep;gain=table:-1=0,0=1,1=4,2=2", None)
+        compute_mean(build_rows([0.8], [1]), "ir_measures;negative=keep;gain=table:-1=0,0=1,1=4,2=2", None)
 
 
 def test_dcg_of_scikit_learn():
@@ -63,13 +67,13 @@ def test_dcg_of_scikit_learn():
 
 
 def test_sklearn_refuses_labels_below_zero(engine):
-    """`ndcg_score should not be used on negative y_true values.` Here rows are looked at before they are ranked."""
+    """scikit-learn: `ndcg_score should not be used on negative y_true values.` Here rows are checked first."""
     data = table([("q", "a", 1.0, -1.0)], "query_id string, item_id string, score double, relevance double")
     assert "negative_relevance" in run_refused(evaluate(data, convention="sklearn", **engine))
 
 
 def test_recommenders():
-    """The list of Wikipedia's article on DCG, with two relevant items missed."""
+    """The list of Wikipedia's article on DCG, with two relevant items not retrieved."""
     example = EXAMPLES["six of eight"]
     rows = build_ranking(example.relevances, unretrieved=example.unretrieved)
-    assert mean(rows, "recommenders_pandas", 6) == pytest.approx(0.785002, abs=1e-6)
+    assert compute_mean(rows, "recommenders_pandas", 6) == pytest.approx(0.785002, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Conventions in words: every choice of every preset has some, and they differ where the choice does."""
+"""Conventions in words: every choice of every preset has a text, and different choices have different texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs that say why a mean moved, end to end, and what they refuse."""
+"""`diagnose` end to end, and its refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_two_nights_and_their_run_log(metrics, tmp_path):
                         tmp_path / "runs")  # fmt: skip
     assert ended.code == 0, ended.err
     rows = {(row["segment"], row["is_total"]): row for row in ended.json["shifts"]}
-    # Queries that are right: 4 of 7 and 1 of 3, then 2 of 4 and 5 of 6.
+    # Queries with a correct list: 4 of 7 and 1 of 3, then 2 of 4 and 5 of 6.
     assert (rows["DE", False]["value_before"], rows["DE", False]["value_after"]) == (pytest.approx(4 / 7), 0.5)
     total = rows["", True]
     assert total["mix"] + total["within"] == pytest.approx(0.7 - 0.5, abs=1e-15)
@@ -78,13 +78,16 @@ def test_rankings_that_cannot_be_diagnosed_are_refused(spark, tmp_path):
                         "--baseline", "typo")  # fmt: skip
     assert_refused(ended, "run 'typo' (--baseline) has no rows; the runs are 'new', 'old'")
     path = write_table(tmp_path / "run.parquet", {"query_id": ["q"], "item_id": ["a"], "s": [1.0], "relevance": [0]})
-    for k, told in (("1", "there is no query with a relevant item to diagnose"), ("all", "cutoffs that are numbers")):
+    for k, message in (
+        ("1", "there is no query with a relevant item to diagnose"),
+        ("all", "cutoffs that are numbers"),
+    ):
         ended = run_command("diagnose", "runs", "--input", path, "--score-col", "s", "--k", k)
-        assert_refused(ended, told)
+        assert_refused(ended, message)
 
 
 def test_two_nights_without_a_segment_in_common_are_refused(metrics, tmp_path):
-    """Each has the metric, but only one has segments."""
+    """Both nights have the metric, but only one has segments."""
     source = tmp_path / "later.parquet"
     columns = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [2.0, 1.0], "relevance": [1, 0]}
     ended = run_command("mean-ndcg", "--input", write_table(source, columns), "--k", "1", "--output", metrics,

@@ -17,8 +17,8 @@ SEGMENTS = {
 }
 
 
-def night(spark, name):
-    """Metrics of a night by country: single queries that weigh as much as a segment does."""
+def summarize_night(spark, name):
+    """Summarize a night by country: a query weighs as much as a segment."""
     from ndcg_spark.evaluation import summarize
     from ndcg_spark.evaluation.api import evaluation_settings
 
@@ -35,7 +35,7 @@ def night(spark, name):
 
 
 def test_the_worked_nights(spark):
-    before, after = night(spark, "a"), night(spark, "b")
+    before, after = summarize_night(spark, "a"), summarize_night(spark, "b")
     rows = {(row["segment"], row["is_total"]): row for row in shift_of_means(before, after).collect()}
     assert rows["DE", False]["mix"] == near(-0.005728719008)
     assert rows["DE", False]["within"] == near(-0.006227272727)
@@ -50,9 +50,9 @@ def test_the_worked_nights(spark):
     )
 
 
-def test_metrics_that_are_no_means_are_left_out_and_states_of_text_refused(spark):
-    """As `coverage` by segment, whose rows have no state; and as a csv of a metric table."""
-    nights = [night(spark, name) for name in ("a", "b")]
+def test_metrics_without_states_are_left_out_and_text_states_refused(spark):
+    """`coverage` by segment has no state; CSV files of a metric table have states as text."""
+    nights = [summarize_night(spark, name) for name in ("a", "b")]
     both = [
         night.unionByName(
             night.withColumns({"metric": F.lit("coverage"), "state": F.lit(None).cast("array<bigint>")})
@@ -73,7 +73,7 @@ def rankings(spark):
     )
 
 
-def test_lost_gain_adds_up_to_what_ndcg_lacks(rankings):
+def test_losses_and_ndcg_sum_to_1(rankings):
     result = evaluate(rankings, score=["old", "new"], k=[3, 6], segments=["country"])
     losses = score_losses(result.rankings, result.settings)
     for row in losses.collect():
@@ -108,11 +108,11 @@ def test_the_queries_that_changed_most(spark, rankings):
         )
         actual.append([(row["change"], row["place"], row["query_id"], row["difference"]) for row in rows])
         for row in rows:
-            for group, name in ((row["baseline_list"], "old"), (row["list"], "new")):
-                scores = [row["score"] for row in group]
-                assert len(group) == 3
+            for listed, name in ((row["baseline_list"], "old"), (row["list"], "new")):
+                scores = [row["score"] for row in listed]
+                assert len(listed) == 3
                 assert scores == sorted(scores, reverse=True), name
-                assert {row["relevance"] for row in group} <= {0, 1, 2, 3}
+                assert {row["relevance"] for row in listed} <= {0, 1, 2, 3}
     assert actual[0] == actual[1] == actual[2]
     lost = [(place, query, value) for change, place, query, value in actual[0] if change == "lost"]
     expected = [(at + 1, query, value) for at, (value, query) in enumerate(differences[:2]) if value < 0]
@@ -128,8 +128,8 @@ def test_the_queries_that_changed_most(spark, rankings):
         ("judgments", {"check_duplicates": "all"}),
     ],
 )
-def test_lists_of_changed_queries_hold_what_was_ranked(rankings, options, form):
-    """Judgments by every strategy; no row that was rejected, though its score is beyond all others."""
+def test_lists_of_changed_queries_are_the_rankings(rankings, options, form):
+    """Judgments by every strategy; rejected rows are absent, even with the highest scores."""
     bad = rankings.limit(1).select(
         "query_id", F.lit("bad").alias("item_id"), F.expr("double('inf')").alias("old"), F.lit(0.5).alias("new"),
         "relevance", "country",
@@ -139,14 +139,14 @@ def test_lists_of_changed_queries_hold_what_was_ranked(rankings, options, form):
     data = rows.drop("relevance") if judgments is not None else rows
     result = evaluate(data, score=["old", "new"], k=3, judgments=judgments, on_invalid="reject", **options)
     for row in changed_queries(result, baseline="old", run="new", n=4, k=3, depth=9).collect():
-        for group in (row["baseline_list"], row["list"]):
-            assert len([row for row in group if row["item"] != "bad"]) == 6
-            assert all(row["relevance"] is not None for row in group if row["item"] != "bad")
+        for listed in (row["baseline_list"], row["list"]):
+            assert len([row for row in listed if row["item"] != "bad"]) == 6
+            assert all(row["relevance"] is not None for row in listed if row["item"] != "bad")
         assert "bad" not in {cell["item"] for cell in row["baseline_list"]}
 
 
 def test_changed_queries_of_a_run_without_rows_are_refused(rankings):
-    """All its queries would count as zeros, and be the most changed."""
+    """Otherwise all its queries would count as zeros and be the most changed."""
     long = rankings.select("*", F.expr("stack(2, 'old', old, 'new', new) as (ranker, score)")).drop("old", "new")
     result = evaluate(long, run="ranker", k=3)
     for baseline, run in (("typo", "new"), ("new", "typo")):
@@ -160,7 +160,7 @@ def test_changed_queries_of_a_run_without_rows_are_refused(rankings):
         changed_queries(evaluate(rankings, score="old", k=3), baseline="old", run="new")
 
 
-def test_what_cannot_be_diagnosed_is_refused(rankings):
+def test_diagnosis_refuses_unusable_results(rankings):
     result = evaluate(rankings, score=["old", "new"], k="all")
     with pytest.raises(InvalidParameterError, match="cutoffs that are numbers"):
         score_losses(result.rankings, result.settings)
@@ -182,8 +182,8 @@ def test_what_cannot_be_diagnosed_is_refused(rankings):
         score_losses(padded.rankings, padded.settings)
 
 
-def test_changed_queries_leave_out_what_has_no_value_or_weighs_nothing(spark):
-    """A list of one item has no diversity, so nothing was gained or lost; q4 weighs nothing. Only q3 is left."""
+def test_changed_queries_need_a_value_and_a_weight(spark):
+    """A list of one item has no diversity, so q1 and q2 did not change; q4 has no weight. Only q3 remains."""
     lists = {("A", "q1"): "ab", ("B", "q1"): "a", ("A", "q2"): "a", ("B", "q2"): "ab", ("A", "q3"): "ab",
              ("B", "q3"): "ac", ("A", "q4"): "ab", ("B", "q4"): "ac"}  # fmt: skip
     rows = [

@@ -23,20 +23,20 @@ NIGHT_A = {"DE": (700, "0.52"), "US": (250, "0.44"), "JP": (50, "0.31")}
 NIGHT_B = {"DE": (600, "0.51"), "US": (380, "0.45"), "FR": (120, "0.30")}
 
 
-def sums(night, names):
+def build_sums(night, names):
     return [SegmentSums(Fraction(night[n][0]), night[n][0] * Fraction(night[n][1])) if n in night else None
             for n in names]  # fmt: skip
 
 
 def test_the_worked_nights():
     names = ("DE", "US", "FR", "JP")
-    actual = split_shifts(sums(NIGHT_A, names), sums(NIGHT_B, names))
-    assert [float(element.mix) for element in actual] == [
+    actual = split_shifts(build_sums(NIGHT_A, names), build_sums(NIGHT_B, names))
+    assert [float(effect.mix) for effect in actual] == [
         near(-0.005728719008), near(-0.003143491736), near(-0.019410743802), near(0.008396590909),
     ]  # fmt: skip
-    assert [float(element.within) for element in actual] == [near(-0.006227272727), near(0.002977272727), 0, 0]
-    assert float(sum(element.mix for element in actual)) == near(-0.019886363636)
-    assert float(sum(element.within for element in actual)) == near(-0.00325)
+    assert [float(effect.within) for effect in actual] == [near(-0.006227272727), near(0.002977272727), 0, 0]
+    assert float(sum(effect.mix for effect in actual)) == near(-0.019886363636)
+    assert float(sum(effect.within for effect in actual)) == near(-0.00325)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -49,11 +49,10 @@ def test_mix_and_within_add_up_exactly(seed):
         ]
         for _ in range(2)
     ]
-    if any(all(element is None for element in night) for night in nights):
+    if any(all(sums is None for sums in night) for night in nights):
         pytest.skip("a night without queries")
     means = [
-        sum(element.total for element in night if element) / sum(element.weight for element in night if element)
-        for night in nights
+        sum(sums.total for sums in night if sums) / sum(sums.weight for sums in night if sums) for night in nights
     ]
     assert sum(shift.mix + shift.within for shift in split_shifts(*nights)) == means[1] - means[0]
 
@@ -91,9 +90,11 @@ def test_against_plain_loops(seed):
     weights = np.where(np.arange(20) < k, DISCOUNT, 0)
     swap = find_best_swap(gains, np.concatenate([weights[: len(ranked_list)] for ranked_list in lists]), offsets)
     best = compute_retrieved_ideal(gains, np.ones(len(gains), dtype=np.int64), offsets, DISCOUNT, k=k)
-    for at, one in enumerate(lists):
-        assert best[at] == pytest.approx(dcg(sorted(one, reverse=True), k), abs=1e-12)
-        actual = {(i, j): (one[j] - one[i]) * (weights[i] - weights[j]) for j in range(len(one)) for i in range(j)}
+    for at, listed in enumerate(lists):
+        assert best[at] == pytest.approx(dcg(sorted(listed, reverse=True), k), abs=1e-12)
+        actual = {
+            (i, j): (listed[j] - listed[i]) * (weights[i] - weights[j]) for j in range(len(listed)) for i in range(j)
+        }
         highest = max([0.0, *actual.values()])
         assert swap.gain[at] == pytest.approx(highest, abs=1e-15)
         first = min([pair for pair, value in actual.items() if value == highest > 0], default=(-1, -1))

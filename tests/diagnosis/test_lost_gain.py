@@ -1,4 +1,4 @@
-"""What queries lose, by workers: the worked list, and that parts add up under every tie rule."""
+"""Losses of queries in workers: a worked list; losses add up under every tie rule."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ndcg_spark.metrics.normalized_gain import GAINS
 LISTS = pa.list_(pa.float64())
 
 
-def rankings(ranked, ideal, **more):
+def build_rankings(ranked, ideal, **more):
     n = len(ranked)
     columns = {
         "run": pa.array([""] * n),
         "query_id": pa.array([f"q{at}" for at in range(n)]),
-        "n_items": pa.array([len(item) for item in ranked]),
-        "n_judged": pa.array([len(element) for element in ideal]),
+        "n_items": pa.array([len(relevances) for relevances in ranked]),
+        "n_judged": pa.array([len(relevances) for relevances in ideal]),
         "n_rows": pa.array([1] * n),
         "n_left_out": pa.array([0] * n),
         "ranked": pa.array(ranked, LISTS),
@@ -33,7 +33,7 @@ def rankings(ranked, ideal, **more):
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def losses(batch, *cutoffs, ties="item_asc", **choices):
+def compute_losses(batch, *cutoffs, ties="item_asc", **choices):
     convention = Convention(name="t", gain="linear", ties=ties, **choices)
     task = ScoringTask(
         convention=convention,
@@ -48,7 +48,7 @@ def losses(batch, *cutoffs, ties="item_asc", **choices):
 
 
 def test_the_worked_list():
-    ((row,),) = losses(rankings([[3, 2, 3, 0, 1, 2]], [[3, 3, 3, 2, 2, 2, 1, 0]]), 6)
+    ((row,),) = compute_losses(build_rankings([[3, 2, 3, 0, 1, 2]], [[3, 3, 3, 2, 2, 2, 1, 0]]), 6)
     assert (row["not_retrieved"], row["ranked_low"]) == (near(1.599267181451), near(0.279868495502))
     assert (row["lost_not_retrieved"], row["lost_ranked_low"]) == (near(0.182977022264), near(0.032020605766))
     assert (row["swap_gain"], row["swap_rank"], row["swap_with"]) == (near(0.148938741931), 4, 6)
@@ -60,7 +60,7 @@ def test_the_worked_list():
 
 
 @pytest.mark.parametrize("ties", ["item_asc", "expected", "best", "worst"])
-def test_parts_add_up(ties):
+def test_losses_add_up_under_every_tie_rule(ties):
     rng = np.random.default_rng(4)
     ranked = [sorted(rng.integers(0, 4, n).tolist(), key=lambda _: rng.random()) for n in rng.integers(0, 9, 40)]
     ideal = [sorted([*item, *rng.integers(0, 4, 3).tolist()], reverse=True) for item in ranked]
@@ -71,7 +71,7 @@ def test_parts_add_up(ties):
             "scores": pa.array(scores, LISTS),
             "tied": pa.array([[1] * len(item) for item in ranked], pa.list_(pa.int64())),
         }
-    for rows in losses(rankings(ranked, ideal, **more), 2, 5, ties=ties):
+    for rows in compute_losses(build_rankings(ranked, ideal, **more), 2, 5, ties=ties):
         for row in rows:
             k = row["k"]
             assert row["lost_not_retrieved"] + row["lost_ranked_low"] == pytest.approx(1 - row["ndcg"], abs=1e-12)
@@ -81,8 +81,8 @@ def test_parts_add_up(ties):
             assert row["ranked_low"] >= row["swap_gain"] - 1e-12 or row["swap_rank"] <= k < row["swap_with"]
 
 
-def test_nothing_is_lost_where_nothing_is_relevant():
-    ((row, missing),) = losses(rankings([[0, 0], []], [[0, 0], [1.0]]), 3)
+def test_queries_without_relevant_items_lose_nothing():
+    ((row, missing),) = compute_losses(build_rankings([[0, 0], []], [[0, 0], [1.0]]), 3)
     assert (row["ndcg"], row["not_retrieved"], row["swap_rank"], row[rank_column(1)]) == (None, None, None, None)
     assert (missing["ndcg"], missing["lost_not_retrieved"], missing["swap_gain"]) == (0.0, 1.0, 0.0)
     assert (missing["status"], missing["swap_rank"]) == ("missing", None)

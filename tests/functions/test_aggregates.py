@@ -1,4 +1,4 @@
-"""Aggregates against the oracle, against definitions over every order of tied items, and against `evaluate`."""
+"""Aggregates, compared with the oracle, with definitions over every order of tied items, and with `evaluate`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BINARY = {
 }
 GROUPS = [[0.0], [3.0, None, 2.0, 0.0], [1.0, 3.0, 0.0]]
 UNRETRIEVED = [2.0, 0.0]
-JUDGED = [row for group in GROUPS for row in group if row is not None] + UNRETRIEVED
+JUDGED = [relevance for group in GROUPS for relevance in group if relevance is not None] + UNRETRIEVED
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ JUDGED = [row for group in GROUPS for row in group if row is not None] + UNRETRI
     ],
 )
 def test_dcg_and_ndcg_are_those_of_the_oracle(spark, gain, ties, discount):
-    """Of hostile lists: ties, nulls, negative grades, queries that are missing or unjudged, or without relevance."""
+    """Lists with ties, nulls and negative grades; queries that are missing, unjudged or without relevance."""
     cutoffs = (1, 3, 4) if discount.startswith("table") else CUTOFFS
-    choices = Choices(gain=_gain_of(gain), ties=ties, discount=_discount_of(discount), no_relevant="one")
+    choices = Choices(gain=_parse_gain(gain), ties=ties, discount=_parse_discount(discount), no_relevant="one")
     rows = [
         replace(row, query=f"{seed} {row.query}", item=str(row.item))
         for seed in range(3)
@@ -63,49 +63,49 @@ def test_dcg_and_ndcg_are_those_of_the_oracle(spark, gain, ties, discount):
         assert is_close(actual[query][f"dcg {k}"], result.dcg), (query, k)
 
 
-def _gain_of(gain: str):
-    """The oracle has no name for two of them."""
+def _parse_gain(gain: str):
+    """Return a function for gains that the oracle cannot parse."""
     return {
         "binary:2": lambda relevance: float(relevance >= 2),
         "power:0.5": lambda relevance: relevance**0.5,
     }.get(gain, gain)
 
 
-def _discount_of(discount: str):
+def _parse_discount(discount: str):
     return {
         "ln": lambda rank: 1 / math.log(rank + 1),
         "log:3": lambda rank: 1 / math.log(rank + 1, 3),
     }.get(discount, discount)
 
 
-def grouped(spark, groups, unretrieved):
-    """Tied groups, best first, as a table of scores and relevances."""
-    cells = [(-float(place), row) for place, group in enumerate(groups) for row in group]
+def create_groups(spark, groups, unretrieved):
+    """Create a table of scores and relevances from tied groups, best first."""
+    cells = [(-float(place), relevance) for place, group in enumerate(groups) for relevance in group]
     return spark.createDataFrame(
-        cells + [(None, element) for element in unretrieved], "score double, relevance double"
+        cells + [(None, relevance) for relevance in unretrieved], "score double, relevance double"
     )
 
 
 def test_the_expected_value_is_the_mean_over_all_orders(spark):
-    """The groups of which precision@3 is 1/3, reciprocal rank .361111111111 and average precision .094444444444."""
-    table = grouped(spark, GROUPS, UNRETRIEVED)
+    """By hand: precision@3 is 1/3, reciprocal rank .361111111111 and average precision .094444444444."""
+    table = create_groups(spark, GROUPS, UNRETRIEVED)
     for k in (1, 3, 4, 10):
-        asked = {(name, (("rel", rel),)): function for name, function in BINARY.items() for rel in (1, 2)}
-        asked |= {("ap", (("denominator", by),)): f.average_precision_at for by in ("achievable", "k")}
-        columns = [function("score", "relevance", k=k, **dict(more)) for (_, more), function in asked.items()]
+        functions = {(name, (("rel", rel),)): function for name, function in BINARY.items() for rel in (1, 2)}
+        functions |= {("ap", (("denominator", by),)): f.average_precision_at for by in ("achievable", "k")}
+        columns = [function("score", "relevance", k=k, **dict(more)) for (_, more), function in functions.items()]
         row = table.agg(*columns).first()
-        for (metric, more), actual in zip(asked, row, strict=True):
+        for (metric, more), actual in zip(functions, row, strict=True):
             definition = partial(getattr(metric_definitions, metric), **dict(more))
             expected = average_over_orders(lambda ranked: definition(ranked, JUDGED, k), GROUPS)  # noqa: B023
             assert actual == pytest.approx(expected, abs=1e-14), (metric, more, k)
         if k == 3:
-            of_1 = dict(zip(asked, row, strict=True))
-            named = [of_1[name, (("rel", 1),)] for name in ("p", "rr", "ap")]
+            by_function = dict(zip(functions, row, strict=True))
+            named = [by_function[name, (("rel", 1),)] for name in ("p", "rr", "ap")]
             assert named == pytest.approx([1 / 3, 0.361111111111, 0.094444444444], abs=1e-12)
 
 
 def test_the_best_and_the_worst_order(spark):
-    table = grouped(spark, GROUPS, UNRETRIEVED)
+    table = create_groups(spark, GROUPS, UNRETRIEVED)
     for ties, order in {"best": [0, 3, 2, 0, None, 3, 1, 0], "worst": [0, 0, None, 2, 3, 0, 1, 3]}.items():
         row = table.agg(
             *[function("score", "relevance", k=3, ties=ties).alias(name) for name, function in BINARY.items()],
@@ -149,7 +149,7 @@ def test_every_kind_of_number(spark):
     table = table.selectExpr("cast(score as decimal(4,1)) score", *casts)
     expected = ((1 / math.log2(3) + 1 / 2) / (1 + 1 / math.log2(3)), 0.5)
     columns = [
-        element for at in range(5) for element in (f.ndcg_at("score", f"r{at}"), f.recall_at("score", f"r{at}", k=2))
+        column for at in range(5) for column in (f.ndcg_at("score", f"r{at}"), f.recall_at("score", f"r{at}", k=2))
     ]
     row = table.agg(*columns).first()
     assert [row[at : at + 2] for at in range(0, 10, 2)] == [pytest.approx(expected, abs=1e-15)] * 5
@@ -158,10 +158,12 @@ def test_every_kind_of_number(spark):
 def test_a_group_without_rows_judgments_or_retrieved_items(spark):
     cells = [("unjudged", 1.0, None), ("missing", None, 2.0), ("neither", None, None), ("nothing", 1.0, 0.0)]
     table = spark.createDataFrame(cells, "query_id string, score double, relevance double")
-    asked = [f.ndcg_at, f.dcg_at, f.precision_at, f.recall_at, f.average_precision_at, f.reciprocal_rank_at]
+    functions = [f.ndcg_at, f.dcg_at, f.precision_at, f.recall_at, f.average_precision_at, f.reciprocal_rank_at]
     actual = {
         row[0]: row[1:]
-        for row in table.groupBy("query_id").agg(*[element("score", "relevance") for element in asked]).collect()
+        for row in table.groupBy("query_id")
+        .agg(*[function("score", "relevance") for function in functions])
+        .collect()
     }
     assert actual == {
         "unjudged": (None,) * 6,
@@ -169,7 +171,7 @@ def test_a_group_without_rows_judgments_or_retrieved_items(spark):
         "missing": (0.0,) * 6,
         "nothing": (0.0,) * 6,
     }
-    (empty,) = table.where("false").agg(*[element("score", "relevance") for element in asked]).collect()
+    (empty,) = table.where("false").agg(*[function("score", "relevance") for function in functions]).collect()
     assert tuple(empty) == (None,) * 6
     skipped = [f.ndcg_at("score", "relevance", no_relevant=policy).alias(policy) for policy in ("one", "skip")]
     by_policy = {row[0]: row[1:] for row in table.groupBy("query_id").agg(*skipped).collect()}
@@ -185,10 +187,10 @@ BAD = [
 
 
 def test_bad_values_are_refused(spark):
-    for score, relevance, told in BAD:
+    for score, relevance, message in BAD:
         table = spark.createDataFrame([(3.0, 1.0), (score, relevance)], "score double, relevance double")
         for function in (f.ndcg_at, f.reciprocal_rank_at):
-            assert (collect_refusal(table.agg(function("score", "relevance", k=1))) or "").startswith(told)
+            assert (collect_refusal(table.agg(function("score", "relevance", k=1))) or "").startswith(message)
     table = spark.createDataFrame([(3.0, 64.0)], "score double, relevance double")
     assert (collect_refusal(table.agg(f.ndcg_at("score", "relevance"))) or "").startswith(
         "relevance 64 in column relevance"
@@ -196,13 +198,13 @@ def test_bad_values_are_refused(spark):
     assert table.agg(f.dcg_at("score", "relevance", gain="linear")).collect()[0][0] == 64.0
     message = collect_refusal(table.agg(f.ndcg_at("score", "relevance", gain="table:0=0,1=1"))) or ""
     assert message.startswith("relevance 64 has no gain in the table [0.0, 1.0]")
-    # Text that Spark cannot read as a number would be an item that was not retrieved, or unjudged.
+    # Text that Spark cannot read as a number would count as an unretrieved or unjudged item.
     for name in ("score", "relevance"):
         message = collect_refusal(table.withColumn(name, F.lit("3")).agg(f.ndcg_at("score", "relevance")))
         assert message == f"column {name} ({name}) is string, not a number; cast it first."
 
 
-def test_arguments_that_are_none_are_refused_where_they_are_written(spark):
+def test_bad_arguments_are_refused_at_the_call(spark):
     of_gains = [{"k": 0}, {"k": 2.5}, {"ties": "item_asc"}, {"gain": "cubic"}, {"gain": "table:0=1,1=0"},
                 {"discount": "table:1"}, {"discount": "table:1,2,1"}, {"discount": "table:1,-1,-1"},
                 {"no_relevant": "error"}]  # fmt: skip
@@ -220,27 +222,27 @@ def test_columns_are_named_after_their_arguments(spark):
 
 
 def test_a_pivot_has_the_values_of_its_groups(spark):
-    """Beside a text, pivots of Spark 4 copy their expressions, and with them what these have computed elsewhere."""
+    """Next to a text column, pivots of Spark 4 copy expressions together with their cached state."""
     cells = [("a", 3.0, 0.0), ("a", 2.0, 1.0), ("b", 5.0, 3.0), ("b", 4.0, 1.0), ("b", None, 3.0)]
     table = spark.createDataFrame(cells, "version string, score double, relevance double").withColumn(
         "text", F.lit("x")
     )
-    asked = [f.ndcg_at, f.dcg_at, f.precision_at, f.recall_at, f.average_precision_at, f.reciprocal_rank_at]
-    columns = [element("score", "relevance", k=2).alias(element.__name__) for element in asked]
+    functions = [f.ndcg_at, f.dcg_at, f.precision_at, f.recall_at, f.average_precision_at, f.reciprocal_rank_at]
+    columns = [function("score", "relevance", k=2).alias(function.__name__) for function in functions]
     alone = {row["version"]: row for row in table.groupBy("version").agg(*columns).collect()}
     (beside,) = (
         table.groupBy("text").pivot("version", ["a", "b"]).agg(*columns, F.first("text").alias("one")).collect()
     )
     for version in "ab":
-        for one in asked:
-            assert is_close(beside[f"{version}_{one.__name__}"], alone[version][one.__name__]), (
+        for function in functions:
+            assert is_close(beside[f"{version}_{function.__name__}"], alone[version][function.__name__]), (
                 version,
-                one.__name__,
+                function.__name__,
             )
     assert alone["b"]["recall_at"] == pytest.approx(2 / 3)
 
 
-def test_a_gain_table_with_a_level_that_costs(spark):
+def test_gain_table_with_a_negative_gain(spark):
     """By hand, levels 0, 1, 2 gain -1, 1, 4: listed -1, then 4 / log2(3) + 1 / 2; ideal 4 + 1 / log2(3) - 1 / 2."""
     table = spark.createDataFrame([(3.0, 0.0), (2.0, 2.0), (1.0, 1.0)], "score double, relevance double")
     gain, second = "table:0=-1,1=1,2=4", 1 / math.log2(3)

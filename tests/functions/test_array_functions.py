@@ -1,4 +1,4 @@
-"""Functions of arrays against the oracle, list by list, and against the definitions of other metrics."""
+"""Functions of arrays, compared with the oracle list by list, and with the definitions of other metrics."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ LISTS: list[list[float | None] | None] = [
 
 
 def test_columns_of_arrays(spark):
-    """Against the oracle, list by list; the same lists with a cutoff, and with one beyond every list."""
+    """Compare with the oracle list by list: with cutoffs, one beyond every list."""
     cutoffs = (1, 2, 100, None)
     pairs = list(zip(cutoffs, ("zero", "one", "skip", "skip"), strict=True))
     for kind in ("double", "int", "decimal(4,2)"):
         lists = [ranked_list for ranked_list in LISTS if not (kind == "int" and ranked_list == [0.25])]
-        table = spark.createDataFrame([(n, one) for n, one in enumerate(lists)], "n int, rels array<double>")
+        table = spark.createDataFrame([(n, listed) for n, listed in enumerate(lists)], "n int, rels array<double>")
         table = table.selectExpr("n", f"cast(rels as array<{kind}>) as rels")
         columns = [ndcg("rels", k=k, gain="linear", no_relevant=policy).alias(f"ndcg {k}") for k, policy in pairs]
         columns += [dcg(table["rels"], k=k).alias(f"dcg {k}") for k in cutoffs]
         for row in table.select("n", *columns).collect():
             for k, policy in pairs:
                 rows = build_ranking(lists[row["n"]] or [])
-                exponential = expected_of(rows, Choices(ties="item_asc"), k)[0]
+                exponential = compute_expected(rows, Choices(ties="item_asc"), k)[0]
                 assert is_close(row[f"dcg {k}"], exponential), (lists[row["n"]], k, kind)
                 choices = Choices(gain="linear", ties="item_asc", no_relevant=policy)
-                assert is_close(row[f"ndcg {k}"], expected_of(rows, choices, k)[1]), (lists[row["n"]], k, kind)
+                assert is_close(row[f"ndcg {k}"], compute_expected(rows, choices, k)[1]), (lists[row["n"]], k, kind)
 
 
-def expected_of(rows: list[Row], choices: Choices, k: int | None) -> tuple[float | None, float | None]:
-    """DCG and NDCG of a list; null where nothing is judged."""
+def compute_expected(rows: list[Row], choices: Choices, k: int | None) -> tuple[float | None, float | None]:
+    """Return DCG and NDCG of a list; None if nothing is judged."""
     if not rows:
         return None, None
     result = evaluate_single(rows, choices, k)
@@ -70,8 +70,8 @@ def test_a_column_with_an_ideal_of_its_own(spark):
     assert_column_equality(rounded, "exponential", "got_exponential")
 
 
-def test_a_relevance_whose_gain_is_no_number_is_refused(spark):
-    """As `evaluate` refuses it. The largest gain there is is 2^63 - 1."""
+def test_relevance_with_infinite_gain_is_refused(spark):
+    """Like in `evaluate`. The largest allowed gain is 2^63 - 1."""
     for value, shown in ((math.inf, "Infinity"), (-math.inf, "-Infinity"), (2000.0, "2000"), (63.5, "63.5")):
         table = spark.createDataFrame([([3.0, value, None, 1.0], [63.0])], "rels array<double>, good array<double>")
         for column in (ndcg("rels"), dcg("rels"), ndcg("good", "rels")):
@@ -95,7 +95,7 @@ def test_nan_is_a_bad_value_and_null_an_unjudged_item(spark):
         assert actual == pytest.approx((1 / math.log2(3), 1 / math.log2(3)), abs=1e-15)
 
 
-def test_of_an_array_of_structs_a_field_is_named(spark):
+def test_field_of_an_array_of_structs(spark):
     cells = [([("a", 0.0), ("b", 1.0)], [3.0, 1.0])]
     table = spark.createDataFrame(cells, "ranked array<struct<item:string,relevance:double>>, rels array<double>")
     (actual,) = table.select(ndcg("ranked.relevance"), dcg(table["ranked"]["relevance"])).collect()
@@ -113,11 +113,11 @@ def test_all_is_the_whole_list(spark):
 
 
 def test_an_array_of_text_is_refused(spark):
-    """Else text that is no number would be an unjudged item."""
+    """Otherwise text that is not a number would be an unjudged item."""
     table = spark.createDataFrame([(["3", "two"],)], "rels array<string>")
-    told = "array rels is array<string>; it must hold numbers (relevances): cast it first."
-    assert collect_refusal(table.select(dcg("rels"))) == told
-    assert collect_refusal(table.select(recall("rels"))) == told
+    message = "array rels is array<string>; it must hold numbers (relevances): cast it first."
+    assert collect_refusal(table.select(dcg("rels"))) == message
+    assert collect_refusal(table.select(recall("rels"))) == message
 
 
 def test_columns_are_named_after_their_arguments(spark):
@@ -127,7 +127,7 @@ def test_columns_are_named_after_their_arguments(spark):
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, "ten", True])
-def test_a_cutoff_that_is_none_is_refused_where_it_is_written(k):
+def test_bad_cutoff_is_refused_at_the_call(k):
     for column in (ndcg, dcg):
         with pytest.raises(InvalidParameterError, match="k must be a positive whole number, or all; got "):
             column("rels", k=k)
@@ -135,7 +135,7 @@ def test_a_cutoff_that_is_none_is_refused_where_it_is_written(k):
             column("rels", k=1_000_001)
 
 
-def test_columns_refuse_what_they_do_not_know(spark):
+def test_functions_refuse_unknown_arguments(spark):
     for change in ({"gain": "cubic"}, {"discount": "log1"}, {"no_relevant": "error"}):
         with pytest.raises(InvalidParameterError):
             ndcg("rels", **change)
@@ -154,7 +154,7 @@ JUDGED = [item for item in RANKED if item is not None] + [2.0, 0.0]
 
 
 def test_other_metrics_are_those_of_their_definitions(spark):
-    """Where `judged` is not given, what is listed is all that is judged."""
+    """Without `judged`, the listed items are the judged ones."""
     table = spark.createDataFrame([(RANKED, JUDGED)], "ranked array<double>, judged array<double>")
     listed, of, by = [item for item in RANKED if item is not None], metric_definitions, ("judged", "achievable", "k")
     for k, rel in ((1, 1), (3, 2), (10, 1)):
@@ -173,7 +173,7 @@ def test_other_metrics_are_those_of_their_definitions(spark):
 
 
 def test_without_a_cutoff_the_length_of_the_list_counts(spark):
-    """From outside: precision@10 .4, recall .4 and .5, reciprocal rank .5, average precision .414285714286."""
+    """By other tools: precision@10 .4, recall .4 and .5, reciprocal rank .5, average precision .414285714286."""
     table = spark.createDataFrame([(RANKED, JUDGED)], "ranked array<double>, judged array<double>")
     (actual,) = table.select(
         precision("ranked", k=10), recall("ranked", "judged", k=5), reciprocal_rank("ranked"),
@@ -192,8 +192,8 @@ def test_lists_without_items_or_judgments(spark):
         ("zeros", [0.0], [0.0]),
     ]
     table = spark.createDataFrame(cells, "name string, ranked array<double>, judged array<double>")
-    with_judged = [element("ranked", "judged") for element in (ndcg, recall, average_precision)]
-    alone = [element("ranked") for element in (ndcg, dcg, precision, recall, average_precision, reciprocal_rank)]
+    with_judged = [function("ranked", "judged") for function in (ndcg, recall, average_precision)]
+    alone = [function("ranked") for function in (ndcg, dcg, precision, recall, average_precision, reciprocal_rank)]
     actual = {row[0]: row[1:] for row in table.select("name", *with_judged, *alone).collect()}
     assert actual == {
         "nothing retrieved": (0.0,) * 3 + (None,) * 6,
@@ -201,23 +201,23 @@ def test_lists_without_items_or_judgments(spark):
         "unjudged": (None,) * 9,
         "zeros": (0.0,) * 9,
     }
-    policy = [ndcg("ranked", "judged", no_relevant=element).alias(element) for element in ("one", "skip")]
+    policy = [ndcg("ranked", "judged", no_relevant=rule).alias(rule) for rule in ("one", "skip")]
     by_policy = {row[0]: row[1:] for row in table.select("name", *policy).collect()}
     assert (by_policy["zeros"], by_policy["nothing retrieved"]) == ((1.0, None), (0.0, 0.0))
 
 
 def test_ids_in_place_of_relevances_are_refused(spark):
-    """Recommended and true ids are arrays of numbers, too; their relevances are no part of each other."""
+    """Recommended and true ids are arrays of numbers, too, but recommended ids are not in the array of true ones."""
     table = spark.createDataFrame([([11, 25, 7], [7, 3])], "prediction array<bigint>, label array<bigint>")
-    told = "the ranked array has a relevance that is not in the judged array: pass relevances, not ids"
+    message = "the ranked array has a relevance that is not in the judged array: pass relevances, not ids"
     for column in (ndcg("prediction", "label"), recall("prediction", "label")):
-        assert (collect_refusal(table.select(column)) or "").startswith(told)
+        assert (collect_refusal(table.select(column)) or "").startswith(message)
     nothing_judged = table.withColumn("label", F.lit(None).cast("array<bigint>"))
-    assert (collect_refusal(nothing_judged.select(ndcg("prediction", "label"))) or "").startswith(told)
+    assert (collect_refusal(nothing_judged.select(ndcg("prediction", "label"))) or "").startswith(message)
 
 
-def test_what_is_ranked_is_part_of_what_is_judged(spark):
-    """Also beyond the cutoff, and beside gains below 0. Zeros are unjudged items, as likely as not."""
+def test_ranked_relevances_must_be_among_the_judged(spark):
+    """Also beyond the cutoff, and with negative gains. Zeros may be unjudged items."""
     for listed, judged in (
         ([3.0, 3.0, 3.0], [1.0, -1.0]),
         ([0.0, 0.0, 0.0, 1.0, 1.0, 1.0], [1.0, 1.0]),
@@ -229,13 +229,13 @@ def test_what_is_ranked_is_part_of_what_is_judged(spark):
         if listed != [2.0]:  # which is one relevant item, as a judged 1 is
             columns += [recall("ranked", "judged", k=1), average_precision("ranked", "judged", denominator="k")]
         for column in columns:
-            told = "the ranked array has a relevance that is not in the judged array"
-            assert (collect_refusal(table.select(column)) or "").startswith(told), listed
+            message = "the ranked array has a relevance that is not in the judged array"
+            assert (collect_refusal(table.select(column)) or "").startswith(message), listed
     zeros = spark.createDataFrame([([1.0, 0.0, 0.0, 1.0], [1.0, 1.0])], "ranked array<double>, judged array<double>")
     assert zeros.select(recall("ranked", "judged")).collect()[0][0] == 1.0
 
 
-def test_with_gains_below_zero_more_may_be_found_than_is_ideal(spark):
+def test_ndcg_may_exceed_1_with_negative_gains(spark):
     """Ranked 3; judged 3 and -1, which the ideal list must hold: (2^3 - 1) / (7 - 0.5 / log2(3))."""
     table = spark.createDataFrame([([3.0], [3.0, -1.0])], "ranked array<double>, judged array<double>")
     assert table.select(ndcg("ranked", "judged")).collect()[0][0] == pytest.approx(7 / (7 - 0.5 / math.log2(3)))

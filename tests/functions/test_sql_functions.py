@@ -1,4 +1,4 @@
-"""The functions for SQL: they compute what the aggregates of Python do."""
+"""The functions for SQL equal the aggregates of Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ needs_spark_4 = since_spark("4.0", "SQL functions")
 
 @pytest.fixture(scope="module")
 def sql(spark):
-    """A session that has the functions, until the module ends."""
+    """A session with the functions registered, until the module ends."""
     f.register(spark)
     yield spark
     for name in (*OF_GAINS, *OF_HITS):
@@ -38,7 +38,7 @@ def sql(spark):
 @pytest.mark.parametrize("ties", ["expected", "worst"])
 def test_lists_have_the_values_of_the_aggregates(sql, ties):
     table = create_scored_table(sql, random_rows(11))
-    asked = {
+    options_by_arguments = {
         **{
             f"{LIST}, {k}, '{gain}', '{ties}'": {"k": k, "gain": gain}
             for k in (1, 3)
@@ -47,7 +47,7 @@ def test_lists_have_the_values_of_the_aggregates(sql, ties):
         f"{LIST}, ties => '{ties}'": {},
     }
     columns = []
-    for arguments, options in asked.items():
+    for arguments, options in options_by_arguments.items():
         for name, function in OF_GAINS.items():
             columns += [F.expr(f"{name}_list({arguments})"), function("score", "relevance", ties=ties, **options)]
     for name, function in OF_HITS.items():
@@ -93,8 +93,8 @@ def test_bad_arguments_and_values_are_refused(sql):
 
 
 @needs_spark_4
-def test_text_is_no_number_whatever_the_session_says(sql):
-    """A function keeps the setting of its making; without ANSI the text would be an item that was not retrieved."""
+def test_text_is_refused_in_any_session(sql):
+    """A function keeps the ANSI setting of its registration; without ANSI, text would be an unretrieved item."""
     before = sql.conf.get("spark.sql.ansi.enabled")
     try:
         sql.conf.set("spark.sql.ansi.enabled", "false")
@@ -108,7 +108,7 @@ def test_text_is_no_number_whatever_the_session_says(sql):
 
 @needs_spark_4
 def test_the_statement_of_the_documentation(sql):
-    """The six items of the page; 0.3839 is what `evaluate` gives, too; of three relevant ones, one is found."""
+    """The six items of the page; 0.3839 is also the value of `evaluate`; one of three relevant items is retrieved."""
     (statement,) = re.findall(r"```sql\n(.*?)```", (DOCS / "functions.md").read_text("utf-8"), re.DOTALL)
     cells = [(0.9, 1.0), (0.8, 3.0), (0.8, 0.0), (0.5, 2.0), (0.4, 0.0), (None, 3.0)]
     table = sql.createDataFrame([("q", *cell) for cell in cells], "query_id string, score double, relevance double")
@@ -120,14 +120,14 @@ def test_the_statement_of_the_documentation(sql):
 
 @needs_spark_4
 def test_an_array_in_rank_order_is_a_list(sql):
-    """As the head of the file says, on the first worked example of NDCG."""
+    """The first worked example of NDCG, as in the file's header."""
     table = sql.createDataFrame([([3.0, 2.0, 3.0, 0.0, 1.0, 2.0],)], "ranked array<double>")
     made = table.selectExpr("transform(ranked, (rel, i) -> struct(-i, rel)) AS list")
     (actual,) = made.selectExpr("ndcg_list(list, 6, 'linear')", "ndcg_list(list, 6)").collect()
     assert actual == pytest.approx((0.960808, 0.948811), abs=5e-7)
 
 
-def test_spark_3_is_told_where_else_to_look(spark):
+def test_register_on_spark_3_names_the_alternative(spark):
     if int(spark.version.split(".")[0]) >= 4:
         pytest.skip("this Spark has SQL functions")
     with pytest.raises(NdcgSparkError, match=r"SQL functions need Spark 4\.0 or later; this is 3"):

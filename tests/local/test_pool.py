@@ -1,4 +1,4 @@
-"""Worker processes: results in order, refusals and crashes of one, what is lost when one is killed, what is left."""
+"""Worker processes: order of results, refusals, crashes, killed workers, cleanup."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ndcg_spark.errors import InputRefusedError, NdcgSparkError
 from ndcg_spark.local.pool import Pool
 
 
-def wait_and_tell(seconds: float, what: str) -> str:
+def wait_and_return(seconds: float, what: str) -> str:
     time.sleep(seconds)
     return what
 
 
-def process_of(_: int) -> int:
+def get_process(_: int) -> int:
     return os.getpid()
 
 
-def wait_and_tell_process(seconds: float) -> int:
+def wait_and_get_process(seconds: float) -> int:
     time.sleep(seconds)
     return os.getpid()
 
 
 def refuse(what: str) -> str:
-    time.sleep(3)  # until all have begun
+    time.sleep(3)  # until all have started
     raise InputRefusedError(what)
 
 
-def divide(one: int, other: int) -> float:
+def divide(dividend: int, divisor: int) -> float:
     time.sleep(3)
-    return one / other
+    return dividend / divisor
 
 
 def end_worker(parent: int, how: int) -> None:
@@ -55,27 +55,27 @@ def print_lines(parent: int) -> int:
 
 def test_results_come_in_the_order_of_jobs():
     with Pool(2) as pool:
-        jobs = [(wait_and_tell, (0.3, "slow")), (wait_and_tell, (0.0, "fast")), (wait_and_tell, (0.1, "last"))]
+        jobs = [(wait_and_return, (0.3, "slow")), (wait_and_return, (0.0, "fast")), (wait_and_return, (0.1, "last"))]
         assert list(pool.run(jobs)) == ["slow", "fast", "last"]
 
 
 @pytest.mark.slow
 def test_more_than_one_process_works():
     with Pool(2) as pool:
-        actual = set(pool.run([(wait_and_tell_process, (3.0,)), (wait_and_tell_process, (3.0,))]))
+        actual = set(pool.run([(wait_and_get_process, (3.0,)), (wait_and_get_process, (3.0,))]))
         assert os.getpid() in actual
         assert len(actual) == 2
     with Pool(1) as pool:
-        assert set(pool.run([(process_of, (1,)), (process_of, (2,))])) == {os.getpid()}
+        assert set(pool.run([(get_process, (1,)), (get_process, (2,))])) == {os.getpid()}
 
 
-def test_what_only_this_process_knows_runs_here():
+def test_functions_that_workers_cannot_import_run_here():
     here = {"a": lambda: 1}
     with Pool(2) as pool:
-        assert list(pool.run([(here.__getitem__, ("a",)), (process_of, (1,))]))[1] == os.getpid()
+        assert list(pool.run([(here.__getitem__, ("a",)), (get_process, (1,))]))[1] == os.getpid()
 
 
-def test_what_a_worker_prints_is_no_result(capfd):
+def test_output_of_workers_is_not_a_result(capfd):
     with Pool(2) as pool:
         assert list(pool.run([(print_lines, (os.getpid(),))] * 4)) == [2000] * 4
     assert capfd.readouterr().out == ""
@@ -88,7 +88,7 @@ def test_the_first_of_several_refusals_by_text_is_raised():
 
 
 @pytest.mark.slow
-def test_an_error_that_is_no_refusal_comes_before_refusals():
+def test_other_errors_are_raised_before_refusals():
     with Pool(2) as pool, pytest.raises(ZeroDivisionError):
         list(pool.run([(refuse, ("a",)), (divide, (1, 0))]))
 
@@ -104,7 +104,7 @@ def test_a_killed_worker_is_named_in_one_line():
 
 def test_nothing_is_left_behind():
     with Pool(2) as pool:
-        list(pool.run([(process_of, (1,)), (process_of, (2,))]))
+        list(pool.run([(get_process, (1,)), (get_process, (2,))]))
         workers, folder = [worker.pid for worker in pool._workers], Path(pool.folder)
         assert folder.is_dir()
     assert not folder.exists()
@@ -121,7 +121,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_workers_of_a_killed_process_end_and_remove_its_folder(tmp_path: Path):
-    """Whoever is killed cannot end its workers: they see that nobody writes to them any more."""
+    """A killed process cannot end its workers: they notice that their pipe is closed."""
     code = (
         "import sys, time\n"
         "from ndcg_spark.local.pool import Pool\n"
@@ -150,17 +150,17 @@ def test_workers_of_a_killed_process_end_and_remove_its_folder(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_signal_to_all_processes_leaves_workers_to_their_parent():
-    """As Ctrl-C in a terminal, or the end of a service, from the first moment of a worker."""
+    """Like Ctrl-C in a terminal, or the end of a service, from a worker's first moment."""
     with Pool(2) as pool:
         pool.start()
         for number in (signal.SIGINT, signal.SIGTERM):
             for worker in pool._workers:
                 worker.send_signal(number)
-        assert list(pool.run([(wait_and_tell, (0.1, "a")), (wait_and_tell, (0.1, "b"))])) == ["a", "b"]
+        assert list(pool.run([(wait_and_return, (0.1, "a")), (wait_and_return, (0.1, "b"))])) == ["a", "b"]
 
 
 @pytest.mark.slow
-def test_what_killed_processes_have_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_leftovers_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     code = "import os, ndcg_spark.local.pool as its; pool = its.Pool(1); print(pool.folder, flush=True); input()"
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     processes = [
@@ -183,11 +183,11 @@ def test_what_killed_processes_have_left_is_removed_by_the_next(tmp_path: Path, 
         assert sorted(tmp_path.iterdir()) == sorted([folders[1], Path(pool.folder)])
     processes[1].communicate("\n")
     assert list(tmp_path.iterdir()) == []  # it has ended without a `with` block
-    for element in processes:
-        element.communicate()
+    for process in processes:
+        process.communicate()
 
 
-def test_results_that_cannot_be_read_are_an_error_and_no_wait():
+def test_unreadable_results_raise_without_waiting():
     with Pool(2) as pool, pytest.raises(RuntimeError, match="not here"):
         list(pool.run([(make_unreadable, ()), (make_unreadable, ())]))
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import not_tested
+from conftest import format_not_tested
 
 TESTS = """
 import pytest
@@ -27,9 +27,9 @@ def test_of_a_server(): pass
 
 def test_reasons_are_added_up_without_their_details():
     skipped = Counter({"no disk can be mounted here: a": 2, "no disk can be mounted here: b": 1, "no /dev/full": 1})
-    line = not_tested(skipped, {})
+    line = format_not_tested(skipped, {})
     assert line == "Not tested: 3 (no disk can be mounted here), 1 (no /dev/full); pytest -rs has the details."
-    assert not_tested(Counter(), {"slow": 0}) == ""
+    assert format_not_tested(Counter(), {"slow": 0}) == ""
 
 
 @pytest.mark.slow
