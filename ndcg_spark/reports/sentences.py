@@ -303,10 +303,18 @@ def _find_worse_segment(contents: Contents) -> str:
 
 
 def _describe_worse_segments(contents: Contents) -> News:
-    return [
-        (row.mean.run, f"{contents.label} in {_describe_move(row, contents)} ({_count_queries(row.mean.n_queries)})")
-        for row in find_worse_segments(contents)
-    ]
+    """Describe segments that got worse, without those of other columns that share the queries of the worst one.
+
+    As in `group_by_cause`, these are segments that changed less than half as much.
+    """
+    news, worst = [], dict[str, SegmentRow]()
+    for row in find_worse_segments(contents):
+        first = worst.setdefault(row.mean.run, row)
+        is_smaller = abs(row.change.difference or 0.0) < abs(first.change.difference or 0.0) / 2
+        if row.mean.by == first.mean.by or not is_smaller:
+            n = _count_queries(row.mean.n_queries)
+            news.append((row.mean.run, f"{contents.label} in {_describe_move(row, contents)} ({n})"))
+    return news
 
 
 def _describe_move(row: SegmentRow, contents: Contents) -> str:

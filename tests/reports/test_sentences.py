@@ -468,3 +468,22 @@ def test_share_of_a_segment_is_that_of_the_night(whole, n_now, n_before, share):
     result = replace(next(each for each in whole.results if each.mean.run == "old"))
     result = replace(result, mean=replace(result.mean, n_queries=180), before=replace(result.mean, n_queries=180))
     assert f" {share} of the queries." in _describe_share(row, replace(whole, results=(result,)))
+
+
+def test_list_warnings_names_a_fall_of_shared_queries_once(whole):
+    """BR lost 0.98 and the other segments of its column nothing; devices that BR uses lost less than half of that."""
+    template = next(row for row in whole.segments.rows if row.mean.run == "new" and row.mean.segment == "DE")
+    rows = []
+    for by, segment, fall in (
+        ("country", "BR", 0.9),
+        ("country", "US", 0.3),
+        ("device", "tv", 0.4),
+        ("device", "pc", 0.5),
+    ):
+        mean = replace(template.mean, by=by, segment=segment, value=0.95 - fall)
+        change = replace(template.change, kind="down", difference=-fall, half=0.01)
+        rows.append(replace(template, mean=mean, change=change, before=replace(mean, value=0.95)))
+    contents = replace(whole, gates=(), flags=Flags(), segments=replace(whole.segments, rows=tuple(rows)))
+    text = " ".join([write_headline(contents), *list_warnings(contents)])
+    named = [name for name in ("country=BR", "country=US", "device=tv", "device=pc") if name in text]
+    assert named == ["country=BR", "country=US", "device=pc"]
