@@ -252,7 +252,7 @@ def test_text_with_a_collation_is_refused_wherever_it_is_compared(spark, name):
         message = refused_at_once(call, plain.withColumn(changed, F.expr(table[changed].format(name))))
         assert f" collate {name}" in message, (what, message)
         assert "convert it to plain text: CAST(" in message, (what, message)
-        advice = message.partition("convert it to plain text: ")[2].partition(" (of one")[0].rstrip(".")
+        advice = message.partition("convert it to plain text: ")[2].partition(" (or, to keep")[0].rstrip(".")
         if changed in ("query_id", "item_id", "user", "ranked", "relevant"):
             made = plain.withColumn(changed, F.expr(table[changed].format(name))).withColumn(changed, F.expr(advice))
             assert made.schema[changed].dataType.simpleString() == plain.schema[changed].dataType.simpleString()

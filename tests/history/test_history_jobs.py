@@ -247,7 +247,7 @@ def test_a_flag(weeks, tmp_path):
     flagged = ("--input", weeks, "--output", tmp_path / "flags", "--json", "-")
     ended = flag_changes(*flagged, "--fail-on-flag")
     assert (ended.code, ended.complaints) == (3, [])
-    assert "night 2026-03-26: 1 low" in ended.out
+    assert "night 2026-03-26, 1 series: 1 low" in ended.out
     assert "FLAG low: ndcg@10 of overall is 0.4312 on 2026-03-26, usually 0.4419 (-7.1, limit 4.5)" in ended.out
     assert [(row["night"], row["limit"]) for row in ended.json["flags"]] == [("2026-03-26", 4.5)]
     assert flag_changes(*flagged, "--to", "2026-03-26", "--run-log", tmp_path / "runs").code == 0

@@ -156,12 +156,12 @@ def test_a_night_of_other_rules_begins_a_new_series(means):
 def test_a_report_has_a_table_for_each_set_of_rules(means):
     table = means["default"].withColumn("run", F.lit("new")).union(means["worst"].withColumn("run", F.lit("old")))
     contents = report(table).contents
-    assert [about for about, _ in contents.standing_tables] == ["ties=expected", "ties=worst"]
+    assert [about for about, _ in contents.result_tables] == ["ties=expected", "ties=worst"]
     page = report(table).html
     assert page.count('<table class="standings">') == 2
     assert "different rules (ties: expected and worst)" in page
     same = means["default"].withColumn("run", F.lit("new")).union(means["cutoffs"].withColumn("run", F.lit("old")))
-    assert [about for about, _ in report(same).contents.standing_tables] == [""]
+    assert [about for about, _ in report(same).contents.result_tables] == [""]
     trend = report(nights(means, "default", "worst").withColumn("dataset", F.lit("shop"))).contents
     assert [result.change.kind for result in trend.results] == ["incomparable"]
     trend = report(nights(means, "default", "cutoffs").withColumn("dataset", F.lit("shop"))).contents

@@ -30,7 +30,7 @@ from ndcg_spark.reports import ReportLimits, reading
 from ndcg_spark.reports.contents import SegmentFlag
 from ndcg_spark.reports.queries import QueryTable
 from ndcg_spark.reports.sections import Flags
-from ndcg_spark.reports.sentences import describe_quartiles, list_notices, list_warnings, write_headline
+from ndcg_spark.reports.sentences import describe_difference, describe_quartiles, list_notices, write_headline
 from ndcg_spark.reports.wording import clean_text
 
 GATES = ["ndcg@10>=0.43", "dcg@10>1"]
@@ -175,7 +175,8 @@ def test_report_shows_comparisons_of_the_period_of_the_night(spark, metrics):
         of_period = report(metrics, comparison=rolled((period, start, end), *others))
         assert len(of_period.contents.differences.rows) == len(COMPARED)
         assert of_period.contents.differences.period == name
-        assert f"over {name}." in list_warnings(of_period.contents)[-1]
+        first = of_period.contents.differences.rows[0]
+        assert f"over {name}" in describe_difference(first, of_period.contents)
         assert f"Over {name}: all its nights" in of_period.html
     several = rolled(*((period, *ends[:2]) for period, ends in PERIODS.items()))
     with pytest.raises(InputRefusedError, match=r"several periods \(month, rolling_7, week\); choose one"):
