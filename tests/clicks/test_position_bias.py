@@ -256,6 +256,6 @@ def test_clicks_on_every_impression():
 
 
 @pytest.mark.parametrize("options", [{"tolerance": 0.0}, {"tolerance": math.nan}, {"max_iter": 0}])
-def test_an_option_that_does_not_fit(options):
+def test_bad_option_is_refused(options):
     with pytest.raises(InvalidParameterError):
         fit(simulate_clicks().cells(), **options)

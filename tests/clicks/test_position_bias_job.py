@@ -247,7 +247,7 @@ def test_bad_option_is_refused(options, named):
 
 
 @pytest.mark.usefixtures("spark")
-def test_missing_columns_and_tables_are_refused(four, log, folder):
+def test_unsuitable_tables_are_refused(four, log, folder):
     judged = ("judgments", "--propensity-col", "p", "--input")
     wrong = write(folder / "wrong.parquet", [(1, 0.5)], ("rank", "propensity"))
     refused = {

@@ -1,4 +1,4 @@
-"""Functions take tables of pandas and Arrow as they take DataFrames: with the same numbers, and NaN as null."""
+"""Functions take tables of pandas and Arrow like DataFrames: with equal numbers, and NaN as null."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NULLS = {**ROWS, "relevance": [1.0, None, 3.0, 2.0, 0.0]}
 
 
 class Exported:
-    """A table of whatever library, which hands its rows over as Arrow."""
+    """A table of any library that exports its rows as Arrow."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table, self.columns = table, table.schema.names
@@ -69,7 +69,7 @@ TABLES = {
 }  # fmt: skip
 
 
-def rows_of(table):
+def collect_rows(table):
     if isinstance(table, pa.Table):  # of this machine
         return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
     return sorted(map(tuple, table.collect()), key=repr)
@@ -79,12 +79,12 @@ def test_an_evaluation_has_the_same_bits(spark):
     frame = spark.createDataFrame(list(zip(*NULLS.values(), strict=True)), "query_id string, item_id string, "
                                   "score double, relevance double")  # fmt: skip
     theirs = evaluate(frame, k=[1, 3])
-    per_query, summary = rows_of(theirs.per_query), rows_of(theirs.summary)
+    per_query, summary = collect_rows(theirs.per_query), collect_rows(theirs.summary)
     for name, table in TABLES.items():
         ours, on_spark = evaluate(table(), k=[1, 3]), evaluate(table(), k=[1, 3], engine="spark")
-        assert (name, rows_of(ours.per_query), rows_of(ours.summary)) == (name, per_query, summary)
+        assert (name, collect_rows(ours.per_query), collect_rows(ours.summary)) == (name, per_query, summary)
         assert set(ours.per_query.column("n_judged").to_pylist()) == {2}  # NaN is no judgment
-        assert (name, rows_of(on_spark.per_query)) == (name, per_query)
+        assert (name, collect_rows(on_spark.per_query)) == (name, per_query)
 
 
 def test_a_score_that_is_nan_is_a_bad_row():
@@ -98,7 +98,7 @@ def test_run_and_judgments():
     judged = evaluate(table.drop(columns="relevance"), pa.table(ROWS).select(
         ["query_id", "item_id", "relevance"]
     ), k=3)  # fmt: skip
-    assert rows_of(judged.summary) == rows_of(evaluate(table, k=3).summary)
+    assert collect_rows(judged.summary) == collect_rows(evaluate(table, k=3).summary)
 
 
 def test_other_functions_take_them_too(spark):
@@ -107,7 +107,7 @@ def test_other_functions_take_them_too(spark):
     result = evaluate(pd.concat([table, other]), run="run", k=3)
     per_query = result.per_query.to_pandas()
     actual = compare(per_query, metrics="ndcg", k=3, query="query_id", replicates=0, flips=0).summary
-    assert rows_of(actual) == rows_of(compare(result, k=3, metrics="ndcg", replicates=0, flips=0).summary)
+    assert collect_rows(actual) == collect_rows(compare(result, k=3, metrics="ndcg", replicates=0, flips=0).summary)
     assert len(explain_difference(table, "default", "sklearn", k=3).steps) > 0
     summary = result.summary.to_pandas()
     assert merge_summaries(summary).equals(result.summary)
@@ -173,7 +173,7 @@ def test_types_that_spark_lacks(spark):
             assert (name, [row["x"] for row in frame.collect()]) == (name, values)
 
 
-def test_what_cannot_be_handed_over(spark):
+def test_types_that_cannot_be_converted_are_refused(spark):
     for table, message in (
         (pd.DataFrame({"x": [1, "a"]}), "x"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), "x"),
@@ -182,9 +182,9 @@ def test_what_cannot_be_handed_over(spark):
         (pa.table({"a": [1], "x": pa.array([1], pa.time32("s"))}), "time32"),
         (pd.DataFrame({"a": [1.0], "x": [pd.Period("2026-01")]}), "x"),
     ):
-        with pytest.raises(InvalidParameterError, match=rf"^data cannot be converted for Spark.*{message}") as told:
+        with pytest.raises(InvalidParameterError, match=rf"^data cannot be converted for Spark.*{message}") as raised:
             evaluate(table, engine="spark")
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_what_cannot_be_handed_over(spark):
     ids=lambda element: str(element)[:30],
 )
 def test_what_is_not_a_table_is_refused_in_one_line(data, what):
-    """By the main table, by judgments, and by functions that take no path."""
+    """In the main table, in judgments, and in functions that take no path."""
     forms = "a DataFrame of Spark, pandas or polars, a table of Arrow{} or a list of dicts"
     for call, said in (
         (lambda: evaluate(data), f"data must be a table: {forms.format(', a path')}; it is {what}."),
@@ -217,14 +217,14 @@ def test_what_is_not_a_table_is_refused_in_one_line(data, what):
             evaluate([{"query_id": "q", "item_id": "a", "score": 1.0}], data)
 
 
-def test_the_argument_that_is_no_table_is_named():
-    """Not one before it, which may be None."""
+def test_refusal_names_the_argument_that_is_not_a_table():
+    """An earlier argument may be None."""
 
-    def joined(left: DataFrame | None, right: DataFrame) -> object:
+    def join(left: DataFrame | None, right: DataFrame) -> object:
         return right.sparkSession
 
     with pytest.raises(InvalidParameterError, match=r"^right must be a table: .* it is of type int\."):
-        accepts_tables(joined)(None, 3)
+        accepts_tables(join)(None, 3)
 
 
 def test_dicts_of_two_types_are_refused_by_column():
@@ -248,35 +248,35 @@ def test_counts_that_pandas_makes_floats_are_whole_numbers(spark):
     summary = evaluate(table, k=[1, "all"]).summary
     actual = accepts_tables(lambda data: data)(summary.toPandas())
     assert actual.schema["k"].dataType == T.IntegerType()
-    assert rows_of(merge_summaries(actual)) == rows_of(merge_summaries(summary))
+    assert collect_rows(merge_summaries(actual)) == collect_rows(merge_summaries(summary))
     fractions = accepts_tables(lambda data: data)(pd.DataFrame({"k": [0.5, None], "n_queries": [1.0, None]}))
     assert [field.dataType for field in fractions.schema] == [T.DoubleType(), T.LongType()]
 
 
-def test_a_series_is_no_table():
+def test_a_series_is_refused():
     actual = compare(evaluate(pd.DataFrame({**ROWS, "run": ["x", "x", "x", "y", "y"]}), run="run"),
                     runs=pd.Series(["x", "y"]), replicates=0, flips=0).summary  # fmt: skip
     assert set(actual.column("run").to_pylist()) == {"y"}
 
 
 def test_rankings_of_pandas_are_scored(spark):
-    """What `rank_queries` gives, taken to pandas and back; losses, too."""
+    """Results of `rank_queries`, converted to pandas and back, are scored; also losses."""
     settings = evaluation_settings(k=3)
     rankings = rank_queries(pd.DataFrame(ROWS), settings)
     for score in (score_queries, score_losses):
-        assert rows_of(score(rankings.toPandas(), settings)) == rows_of(score(rankings, settings))
+        assert collect_rows(score(rankings.toPandas(), settings)) == collect_rows(score(rankings, settings))
     folds = with_query_folds(pd.DataFrame(ROWS), num_folds=2)
     assert folds.select("query_id", "fold").distinct().count() == 2
 
 
-def test_a_stream_passes_through_what_looks_at_one_row_at_a_time(spark):
+def test_row_by_row_functions_take_streams(spark):
     stream = spark.readStream.format("rate").load()
     assert with_query_folds(stream, "value").isStreaming
 
 
-def test_a_column_of_arrow_is_no_table():
-    given = pa.chunked_array([["x", "y"]])  # hands its values over as a table does
-    assert accepts_tables(lambda data: data)(given) is given
+def test_an_arrow_column_is_refused():
+    array = pa.chunked_array([["x", "y"]])  # hands its values over as a table does
+    assert accepts_tables(lambda data: data)(array) is array
 
 
 @pytest.mark.classic("a client has one session of a server")
@@ -287,9 +287,9 @@ def test_the_session_is_that_of_a_dataframe_beside_it(spark):
     assert taken.sparkSession is other
 
 
-def test_what_is_no_table_is_as_it_was(spark):
-    given = ["a", {"b": 1}, None, 3]
-    assert accepts_tables(lambda data: data)(given) is given
+def test_convert_tables_leaves_other_values(spark):
+    values = ["a", {"b": 1}, None, 3]
+    assert accepts_tables(lambda data: data)(values) is values
     with pytest.raises(TypeError, match="positional argument"):
         evaluate("rankings/", "judgments/", "more/")
 
@@ -303,7 +303,7 @@ print(evaluate(pd.DataFrame(rows), k=1, engine="spark").to_pandas().value[0])
 
 
 @pytest.mark.slow
-def test_a_session_is_started_where_there_is_none():
+def test_a_missing_session_is_started():
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["0.0"]
     assert "no active Spark session: started one with Spark" in ended.stderr

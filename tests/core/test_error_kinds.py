@@ -1,4 +1,4 @@
-"""Every kind of error that a user can meet: its class, and one line that names the thing."""
+"""Every kind of error that a user can meet: its class and its one line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,19 @@ def test_errors_have_a_class_and_a_line(spark, tmp_path):
     assert_expected_errors({name: catch_kind_error(spark, name, tmp_path / name) for name in KINDS})
 
 
-def tables_of(function):
-    """The arguments that are tables."""
-    actual = inspect.signature(function).parameters.values()
-    return [field.name for field in actual if "DataFrame" in str(field.annotation) or field.annotation == "Tables"]
+def list_table_arguments(function):
+    """Return the arguments that are tables."""
+    parameters = inspect.signature(function).parameters.values()
+    return [
+        field.name for field in parameters if "DataFrame" in str(field.annotation) or field.annotation == "Tables"
+    ]
 
 
-TAKE_TABLES = {name: tables_of(one) for name, one in list_public_functions().items() if tables_of(one)}
+TAKE_TABLES = {
+    name: list_table_arguments(function)
+    for name, function in list_public_functions().items()
+    if list_table_arguments(function)
+}
 
 
 def test_every_function_that_needs_all_rows_refuses_a_stream(spark):
@@ -45,7 +51,7 @@ def test_every_function_that_needs_all_rows_refuses_a_stream(spark):
                 function(**{**others, table: stream})
 
 
-def test_a_package_that_lacks_another_is_not_to_be_installed_again():
+def test_missing_dependency_of_an_installed_package_is_named():
     use = "figures need matplotlib"
     lacks = ModuleNotFoundError("No module named 'kiwisolver'", name="kiwisolver")
     assert "is installed but cannot be imported (No module" in str(cannot_import(lacks, use, "matplotlib", "report"))

@@ -1,4 +1,4 @@
-"""What is read out of the errors of Spark, old and new."""
+"""Reasons read from errors of Spark, old and new."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Py4JError = pytest.importorskip("py4j.protocol", reason="a client of Spark Conne
 
 
 class OldError(PySparkException):
-    """As Spark 3.5 has it: `getCondition` and `getMessage` came with 4.0."""
+    """An error of Spark 3.5: `getCondition` and `getMessage` came with 4.0."""
 
     # stands in for: an error of Spark 3.5, because there is one Spark here; scripts/test-matrix has the other
 
@@ -68,8 +68,8 @@ Caused by: java.io.IOException: No space left on device
 """  # noqa: E501  # a line of Spark
 
 
-def test_a_write_that_failed_says_why() -> None:
-    """Its condition says where, and Spark hands on what was thrown last as the last cause."""
+def test_failed_write_has_its_cause() -> None:
+    """The condition names the place; Spark reports what was thrown last as the last cause."""
     of_java = Py4JError(f"x\n: org.apache.spark.SparkException: {ON_A_CLUSTER}")
     for error in (OldError(ON_A_CLUSTER, "TASK_WRITE_FAILED"), of_java):
         assert first_line(error) == "No space left on device"
@@ -100,8 +100,8 @@ def test_an_error_in_python_is_named(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", LOST.values(), ids=LOST)
-def test_a_crash_during_a_write_is_no_refusal_of_the_output(text: str) -> None:
-    """It may end well the next time; exit code 2 says that it will not."""
+def test_crash_during_a_write_is_not_a_refusal(text: str) -> None:
+    """The next run may succeed; exit code 2 means that it will not."""
     with pytest.raises(OldError), convert_write_errors("prod.metrics"):
         raise OldError(text, None)
 
@@ -118,13 +118,13 @@ def test_packages_that_workers_lack_are_named_in_a_write_too() -> None:
         raise OldError(text, None)
 
 
-def test_java_that_is_gone_is_no_refusal_of_the_output() -> None:
+def test_lost_java_process_is_not_a_refusal() -> None:
     with pytest.raises(ConnectionRefusedError), convert_write_errors("prod.metrics"):
         raise ConnectionRefusedError(111, "Connection refused")
 
 
-def test_an_error_that_scala_has_boxed_says_what_is_in_it() -> None:
-    """As of a disk that fills up while a query runs adaptively."""
+def test_boxed_error_of_scala_has_its_content() -> None:
+    """Example: a disk that fills up during an adaptive query."""
     boxed = "o1.save.\n: java.util.concurrent.ExecutionException: Boxed Exception\n\tat x\n"
     causes = "Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat x\n"
     assert first_line(Py4JError(f"An error occurred while calling {boxed}{causes}")).endswith(
@@ -134,7 +134,7 @@ def test_an_error_that_scala_has_boxed_says_what_is_in_it() -> None:
 
 
 class Tables:
-    """Tables of a job whose rows are not what is wrong."""
+    """Tables of a job whose rows are valid."""
 
     def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         raise AssertionError("nothing is read for these errors")
@@ -159,7 +159,7 @@ class Advising(Tables):
         return f"{message} Remove it."
 
 
-def test_a_refusal_that_python_raised_is_told_with_advice_as_one_of_spark_is() -> None:
+def test_refusals_of_python_and_spark_get_advice() -> None:
     raised, other = InputRefusedError("an item appears twice."), OutputRefusedError("there is no folder.")
     assert str(build_refusal(raised, Advising())) == "an item appears twice. Remove it. Nothing was written."
     assert build_refusal(raised, Tables()) is raised
@@ -184,7 +184,7 @@ SPARK_3_5_TASK = """An error occurred while calling o1.collectToPython.
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             SPARK_4,
@@ -198,9 +198,11 @@ SPARK_3_5_TASK = """An error occurred while calling o1.collectToPython.
     ],
     ids=["4", "3.5", "3.5 in a task"],
 )
-def test_a_file_that_spark_cannot_read_is_no_crash(text: str, told: str) -> None:
+def test_unreadable_file_is_not_a_crash(text: str, message: str) -> None:
     for error in (Py4JError(text), OldError(text, None)):
-        assert str(build_refusal(error, Tables())) == f"{told}; restore the file, or remove it. Nothing was written."
+        assert (
+            str(build_refusal(error, Tables())) == f"{message}; restore the file, or remove it. Nothing was written."
+        )
 
 
 FULL = (
@@ -237,7 +239,7 @@ SURROUNDINGS = {
 
 
 @pytest.mark.parametrize(("text", "begins"), SURROUNDINGS.values(), ids=SURROUNDINGS)
-def test_what_spark_lacks_is_a_line(text: str, begins: str | None) -> None:
+def test_missing_parts_of_spark_give_one_line(text: str, begins: str | None) -> None:
     for error in (Py4JError(text), OldError(text, None)):
         actual = explain_environment_error(error)
         if begins is None:
@@ -248,7 +250,7 @@ def test_what_spark_lacks_is_a_line(text: str, begins: str | None) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_of_ours_is_a_line(number: int) -> None:
+def test_full_disk_of_the_driver_gives_one_line(number: int) -> None:
     actual = explain_environment_error(OSError(number, os.strerror(number)))
     assert str(actual).startswith(f"{os.strerror(number)} for temporary files: free space in {tempfile.gettempdir()}")
     assert explain_environment_error(OSError(errno.EACCES, "Permission denied")) is None
@@ -292,7 +294,7 @@ def test_an_error_without_text_is_called_by_its_class(error: Exception) -> None:
         ("java.net.SocketTimeoutException: Read timed out", False, False),
     ],
 )
-def test_what_a_platform_does_not_do_and_what_it_does_not_allow(text: str, unsupported: bool, denied: bool) -> None:
+def test_unsupported_and_denied_operations(text: str, unsupported: bool, denied: bool) -> None:
     for error in (Py4JError(text), OldError(text, None)):
         assert (is_unsupported(error), is_denied(error)) == (unsupported, denied)
 
@@ -312,7 +314,7 @@ Caused by: org.apache.spark.sql.execution.datasources.SchemaColumnConvertNotSupp
 
 
 @pytest.mark.parametrize("text", [TYPES_IN_4, TYPES_IN_3_5], ids=["4", "3.5"])
-def test_of_files_with_two_types_the_way_out_is_a_cast(text: str) -> None:
+def test_files_with_two_types_get_advice_to_cast(text: str) -> None:
     said = (
         "file:///x/b%20c.parquet has column 'relevance' as DOUBLE, other files as bigint; cast it to one type in all "
         "files."

@@ -1,4 +1,4 @@
-"""Spark's hash of texts, without Spark: known values, and those of Spark itself."""
+"""Spark's hash of texts without Spark: known values, and values of Spark."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def test_the_same_as_spark(spark):
     pairs = [(text, other) for text in TEXTS for other in TEXTS]
     frame = spark.createDataFrame(pairs, "a string, b string").coalesce(1)
     actual = [row[0] % 2**64 for row in frame.select(F.xxhash64(F.lit("ü"), "a", "b")).collect()]
-    columns = [pa.array(group, pa.string()) for group in zip(*pairs, strict=True)]
+    columns = [pa.array(texts, pa.string()) for texts in zip(*pairs, strict=True)]
     assert hash_texts("ü", columns).tolist() == actual

@@ -1,4 +1,4 @@
-"""Refusals of workers as rows: they pass through every step, and what shows results raises them in Python."""
+"""Refusals of workers as rows: they pass through every step; showing results raises them in Python."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ NAN = ("a", "q1", "z", float("nan"), 0)
 TWICE = ("a", "q1", "x", 1.0, 0)
 
 
-def doubled(batches, factor):
+def multiply(batches, factor):
     for batch in batches:
         if factor is None:
             raise InputRefusedError("no factor")
-        yield pa.record_batch({"n": pa.array([row * factor for row in batch["n"].to_pylist()])})
+        yield pa.record_batch({"n": pa.array([n * factor for n in batch["n"].to_pylist()])})
 
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 BATCH = pa.record_batch([pa.array([1, 2])], schema=NUMBERS)
 
 
-def test_a_refusal_is_a_row_and_ends_what_gets_it():
-    sent = list(WorkerTask(doubled, (None,), NUMBERS)(iter([BATCH, BATCH])))
+def test_refusal_is_a_row_that_ends_the_next_step():
+    sent = list(WorkerTask(multiply, (None,), NUMBERS)(iter([BATCH, BATCH])))
     assert [batch.to_pylist() for batch in sent] == [[{"n": 0, REFUSAL: "no factor"}]]
-    good = list(WorkerTask(doubled, (3,), NUMBERS)(iter([BATCH])))
+    good = list(WorkerTask(multiply, (3,), NUMBERS)(iter([BATCH])))
     assert good[0].to_pylist() == [{"n": 3, REFUSAL: None}, {"n": 6, REFUSAL: None}]
-    passed = list(WorkerTask(doubled, (2,), NUMBERS)(iter([*good, *sent, *good])))
+    passed = list(WorkerTask(multiply, (2,), NUMBERS)(iter([*good, *sent, *good])))
     assert [row[REFUSAL] for batch in passed for row in batch.to_pylist()] == [None, None, "no factor"]
     with pytest.raises(InputRefusedError) as caught:
-        list(WorkerTask(doubled, (2,))(iter(sent)))
+        list(WorkerTask(multiply, (2,))(iter(sent)))
     assert find_refusal(str(caught.value.args[0])) == "no factor"
 
 
@@ -50,7 +50,7 @@ CALLS = {
 
 
 @pytest.mark.classic("what the JVM prints comes here")
-def test_nothing_of_java_is_on_the_terminal(spark, capfd):
+def test_show_prints_nothing_of_java(spark, capfd):
     for call, row, said in [*((call, NAN, "nan_score") for call in CALLS), ("show", TWICE, "appears twice")]:
         frame = spark.createDataFrame([*ROWS, row], SCHEMA)
         capfd.readouterr()
@@ -85,8 +85,8 @@ def test_jobs_print_one_line(spark, capfd, tmp_path):
     assert not (tmp_path / "queries").exists()
 
 
-def test_what_filters_a_lazy_result_takes_no_refusal_out(spark):
-    """Spark moves filters about, and may evaluate later ones first."""
+def test_filters_keep_refusals_of_lazy_results(spark):
+    """Spark reorders filters, and may evaluate later ones first."""
     bad = spark.createDataFrame([*ROWS, NAN], SCHEMA)
     summary = evaluate(bad, run="run", k=2).summary
     chosen = (
@@ -101,7 +101,7 @@ def test_what_filters_a_lazy_result_takes_no_refusal_out(spark):
 
 @pytest.fixture(scope="module")
 def inputs(spark, tmp_path_factory):
-    """For each form of input its tables, with one row that is refused, and options."""
+    """The tables of each form of input, with one refused row, and options."""
     folder = tmp_path_factory.mktemp("forms")
     long, bad = (spark.createDataFrame(rows, SCHEMA) for rows in (ROWS, [*ROWS, NAN]))
     judged = "query_id string, item_id string, relevance double"
@@ -143,9 +143,9 @@ def inputs(spark, tmp_path_factory):
 
 @pytest.mark.classic("Python workers read files themselves")
 def test_every_form_of_input_is_refused(inputs):
-    """Good tables of each are shown wherever means are tested."""
+    """Valid tables of each form are shown wherever means are tested."""
     for tables, options in inputs.values():
-        options = {name: group for name, group in {"run": "run", "k": 2, **options}.items() if group is not None}
+        options = {name: value for name, value in {"run": "run", "k": 2, **options}.items() if value is not None}
         with pytest.raises(InputRefusedError, match=r"nan_\w+|appears twice"):
             evaluate(*tables, **options).to_pandas()
 
@@ -160,7 +160,7 @@ PAIRS = {
 
 @pytest.mark.parametrize("options", list(PAIRS.values()), ids=list(PAIRS))
 def test_comparisons_are_refused(spark, options):
-    """Runs of one table, and of two of which one is stored."""
+    """Runs of one table, and of two tables of which one is stored."""
     good, bad = (
         spark.createDataFrame(rows, SCHEMA).selectExpr("*", "query_id AS c", "1.0D AS w")
         for rows in (ROWS, [*ROWS, NAN])

@@ -24,11 +24,11 @@ ROWS = [
 NAMES = ("run", "segment_by", "segment", "metric", "k", "asked")
 
 
-def rows(values=ROWS):
+def build_rows(values=ROWS):
     return [dict(zip(NAMES, row, strict=True)) for row in values]
 
 
-def frame(spark: SparkSession, values=ROWS):
+def create_frame(spark: SparkSession, values=ROWS):
     return spark.createDataFrame(
         values, "run string, segment_by string, segment string, metric string, k int, asked string"
     )
@@ -40,14 +40,14 @@ def test_labels_load_no_spark():
     assert ended.stdout.split() == []
 
 
-def test_metric_is_named_as_it_was_asked_for_or_by_its_name():
-    assert [labels.metric(row) for row in rows()] == ["NDCG@10", "ap@all", "p(rel=2)@5", "ndcg@all", "idcg@1"]
-    assert labels.metric({"metric": "ndcg", "k": 3}) == "ndcg@3"  # a table of means without names that were asked for
+def test_metric_has_its_requested_or_its_own_name():
+    assert [labels.metric(row) for row in build_rows()] == ["NDCG@10", "ap@all", "p(rel=2)@5", "ndcg@all", "idcg@1"]
+    assert labels.metric({"metric": "ndcg", "k": 3}) == "ndcg@3"  # a table of means without requested names
 
 
 def test_segment_has_its_columns_and_its_value():
     shown = ["overall", "overall", "country=DE", "country=null", 'country+device=["DE",null]']
-    assert [labels.segment(row) for row in rows()] == shown
+    assert [labels.segment(row) for row in build_rows()] == shown
 
 
 def test_key_names_null():
@@ -79,17 +79,17 @@ def test_mean_has_half_of_its_interval(value, low, high, shown):
     assert labels.mean({"value": value, "ci_low": low, "ci_high": high}) == shown
 
 
-def test_shown_first_are_ndcg_and_what_comes_with_it():
+def test_ndcg_and_its_companions_come_first():
     assert tuple(field.name for field in (NDCG, *NDCG.comes_with, *TIE_BOUNDS)) == labels.SHOWN_FIRST
 
 
-def ordered_rows(metrics):
-    """Rows in the order that is expected: run, segment, metric, cutoff; null and the whole list last."""
+def list_rows_in_order(metrics):
+    """List rows in the expected order: run, segment, metric, cutoff; null and the whole list last."""
     segments = [
         *(("", ""), ("country", ""), ("country", "DE"), ("country", "FR"), ("country", None)),
         *(("country+device", '["DE","x"]'), ("country+device", None)),
     ]
-    return rows(
+    return build_rows(
         (run, *segment, metric, k, None)
         for run in ("", "a", "b")
         for segment in segments
@@ -99,14 +99,14 @@ def ordered_rows(metrics):
 
 
 def test_row_order_is_run_segment_metric_cutoff():
-    expected = ordered_rows(["ndcg", "dcg", "idcg", "tied_share", "ap", "rr"])
+    expected = list_rows_in_order(["ndcg", "dcg", "idcg", "tied_share", "ap", "rr"])
     for seed in range(5):
         shuffled = random.Random(seed).sample(expected, len(expected))
         assert sorted(shuffled, key=labels.row_order) == expected
 
 
-def test_row_order_begins_with_the_metrics_that_were_asked_for():
-    of_run = rows([("a", "", "", name, k, None) for name in ("ndcg", "ap") for k in (1, 5, None)])
+def test_row_order_begins_with_requested_metrics():
+    of_run = build_rows([("a", "", "", name, k, None) for name in ("ndcg", "ap") for k in (1, 5, None)])
     ordered = sorted(of_run, key=lambda row: labels.row_order(row, ["ap@5", "ndcg@all"]))
     assert [labels.metric(row) for row in ordered] == ["ap@5", "ndcg@all", "ndcg@1", "ndcg@5", "ap@1", "ap@all"]
 
@@ -114,10 +114,10 @@ def test_row_order_begins_with_the_metrics_that_were_asked_for():
 # --- In Spark
 
 
-def test_spark_says_what_python_says(spark: SparkSession):
-    actual = frame(spark).selectExpr(labels.METRIC_AT_SQL, labels.METRIC_SQL, labels.SEGMENT_SQL)
+def test_labels_of_spark_equal_those_of_python(spark: SparkSession):
+    actual = create_frame(spark).selectExpr(labels.METRIC_AT_SQL, labels.METRIC_SQL, labels.SEGMENT_SQL)
     assert [tuple(row) for row in actual.collect()] == [
-        (labels.metric_at(row["metric"], row["k"]), labels.metric(row), labels.segment(row)) for row in rows()
+        (labels.metric_at(row["metric"], row["k"]), labels.metric(row), labels.segment(row)) for row in build_rows()
     ]
 
 
@@ -130,9 +130,9 @@ def test_interval_in_spark_is_null_without_bounds(spark: SparkSession):
 
 def test_spark_sorts_as_row_order_with_runs_last(spark: SparkSession):
     for first in ([], ["ap@5", "ndcg@all"]):
-        ordered = ordered_rows(["ndcg", "dcg", "ap"])
+        ordered = list_rows_in_order(["ndcg", "dcg", "ap"])
         expected = sorted(ordered, key=lambda row: (*labels.row_order(row, first)[1:], row["run"]))
         shuffled = random.Random(7).sample(expected, len(expected))
         values = [tuple(row[name] for name in NAMES) for row in shuffled]
-        actual = frame(spark, values).orderBy(*map(F.expr, labels.row_order_sql(first)))
+        actual = create_frame(spark, values).orderBy(*map(F.expr, labels.row_order_sql(first)))
         assert [row.asDict() for row in actual.collect()] == expected

@@ -1,4 +1,4 @@
-"""Credentials are hidden in what is logged or stored, and everything else stays as it was.
+"""Credentials are hidden in logs and stored texts, and all other text is unchanged.
 
 Forms: RFC 3986 (user information in URLs), presigned URLs of S3 (`X-Amz-...`), shared access signatures of Azure
 (`sig`), settings of the Hadoop connectors (`fs.s3a.secret.key`, `fs.azure.account.key.NAME...`), JDBC URLs, headers.
@@ -103,7 +103,7 @@ def test_hiding_twice_changes_nothing(text: str, expected: str) -> None:
         "spark://h1:7077,h2:7077",
     ],
 )
-def test_what_is_no_credential_stays(text: str) -> None:
+def test_other_text_is_unchanged(text: str) -> None:
     assert redact(text) == text
 
 
@@ -125,10 +125,10 @@ def test_what_is_no_credential_stays(text: str) -> None:
         "-----BEGIN PRIVATE KEY-----",
     ],
 )
-def test_long_text_takes_no_longer_than_its_length_says(word: str) -> None:
+def test_redaction_time_is_linear_in_the_length(word: str) -> None:
     began = time.process_time()
     redact(word * 20_000)
-    assert time.process_time() - began < 20  # milliseconds where it grows linearly; minutes where it does not
+    assert time.process_time() - began < 20  # milliseconds if it grows linearly, else minutes
 
 
 def test_values_within_values() -> None:
@@ -141,18 +141,18 @@ def test_values_within_values() -> None:
 )
 @pytest.mark.parametrize("name", ["password", "pem_private_key", "spark.hadoop.fs.s3a.secret.key"])
 def test_a_secret_name_hides_the_whole_value(name: str, value: str) -> None:
-    """Where the value ends is known here."""
+    """The end of the value is known here."""
     actual = redact_values({name: value, "options": [f"{name}={value}", "header=true"]})
     assert actual == {name: "***", "options": [f"{name}=***", "header=true"]}
     assert redact_values(actual) == actual
 
 
-def test_a_secret_may_be_no_text() -> None:
+def test_secrets_of_other_types_are_hidden() -> None:
     actual = redact_values({"password": 7, "token": ["a", 1], "secret": {"a": 1}, "sig": False, "pwd": None})
     assert actual == {"password": "***", "token": "***", "secret": "***", "sig": "***", "pwd": None}
 
 
-def test_texts_of_lists_that_are_no_settings() -> None:
+def test_lists_of_other_texts_are_unchanged() -> None:
     texts = [
         "https://host/f?sv=2024&sig=S3CRET&se=9",
         "SELECT a WHERE token = 'S3CRET' AND b",

@@ -1,4 +1,4 @@
-"""Values of settings are of the types of their fields, in Python as on the command line."""
+"""Values of settings must have the types of their fields, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -38,56 +38,56 @@ OF_COMMANDS = ("JobSettings", "MetricRows", "QueryColumns", "SharedSettings", "C
 """Ends of names of what a command alone makes, of values that click has checked."""
 
 
-def classes() -> dict[str, type]:
-    """Settings that can be made without what only a command knows."""
-    actual = {}
+def list_settings_classes() -> dict[str, type]:
+    """Return settings that can be built without values that only a command has."""
+    classes_by_name = {}
     for room in WITH_SETTINGS:
         module = importlib.import_module(f"ndcg_spark.{room}.settings")
-        for name, one in vars(module).items():
-            is_own = is_dataclass(one) and one.__module__ == module.__name__
-            if is_own and not name.endswith(OF_COMMANDS) and not _lacks(name, one):
-                actual[name] = one
-    return actual
+        for name, value in vars(module).items():
+            is_own = is_dataclass(value) and value.__module__ == module.__name__
+            if is_own and not name.endswith(OF_COMMANDS) and not _needs_more(name, value):
+                classes_by_name[name] = value
+    return classes_by_name
 
 
-def _lacks(name: str, cls: type) -> bool:
+def _needs_more(name: str, cls: type) -> bool:
     return any(setting.is_required and setting.field not in NEEDED.get(name, {}) for setting in list_settings(cls))
 
 
-def fields_of_kinds() -> list[tuple[str, type, Setting, Any]]:
-    actual = []
-    for name, cls in classes().items():
+def list_typed_fields() -> list[tuple[str, type, Setting, Any]]:
+    typed_fields = []
+    for name, cls in list_settings_classes().items():
         for setting in list_settings(cls):
             kind = get_args(setting.kind)[0] if get_origin(setting.kind) is tuple else setting.kind
             if kind in BAD and not setting.choices and not setting.is_nested:
-                actual.append((name, cls, setting, kind))
-    return actual
+                typed_fields.append((name, cls, setting, kind))
+    return typed_fields
 
 
-FIELDS = fields_of_kinds()
+FIELDS = list_typed_fields()
 
 
-def test_settings_of_all_rooms_are_looked_at():
+def test_fields_cover_settings_of_all_rooms():
     named = {name for name, *_ in FIELDS}
     assert {"Columns", "EvaluationSettings", "Statistics", "FlagSettings", "LinkSettings", "EventSettings"} < named
     assert {kind for *_, kind in FIELDS} == {*BAD}
 
 
-@pytest.mark.parametrize(("name", "cls", "one", "kind"), FIELDS, ids=[f"{n}.{o.field}" for n, _, o, _ in FIELDS])
-def test_a_value_of_another_type_is_refused_by_name(name, cls, one, kind):
+@pytest.mark.parametrize(("name", "cls", "setting", "kind"), FIELDS, ids=[f"{n}.{o.field}" for n, _, o, _ in FIELDS])
+def test_a_value_of_another_type_is_refused_by_name(name, cls, setting, kind):
     values, words = BAD[kind]
-    several = get_origin(one.kind) is tuple
-    for value in values if one.optional or several else [None, *values]:
+    several = get_origin(setting.kind) is tuple
+    for value in values if setting.optional or several else [None, *values]:
         if several and isinstance(value, tuple):
             continue
         with pytest.raises(InvalidParameterError) as refused:
-            cls(**{**NEEDED.get(name, {}), one.field: (value,) if several else value})
-        assert str(refused.value) == f"{spell_options(option(one.field))} must be {words}; got {value!r}."
+            cls(**{**NEEDED.get(name, {}), setting.field: (value,) if several else value})
+        assert str(refused.value) == f"{spell_options(option(setting.field))} must be {words}; got {value!r}."
 
 
 def test_numbers_of_numpy_are_numbers():
     made = EvaluationSettings(confidence=np.float64(0.9), sample=np.float32(0.5), tie_bounds=np.bool_(True))
-    assert [type(element) for element in (made.confidence, made.sample, made.tie_bounds)] == [float, float, bool]
+    assert [type(number) for number in (made.confidence, made.sample, made.tie_bounds)] == [float, float, bool]
     assert type(FlagSettings(lookback=np.int32(9)).lookback) is int
     assert evaluation_settings(item=np.str_("doc")).digest == evaluation_settings(item="doc").digest
 
@@ -99,14 +99,14 @@ def test_a_name_may_be_of_a_class_of_texts():
     assert evaluation_settings(item=Name("doc")).digest == evaluation_settings(item="doc").digest
 
 
-def test_hashes_do_not_tell_a_whole_number_from_a_fraction():
+def test_hash_of_an_int_equals_that_of_an_equal_float():
     assert evaluation_settings(sample=1).digest == evaluation_settings().digest
     assert Convention(pad_to_k=0).digest == Convention(pad_to_k=0.0).digest
     assert type(RollUpSettings(margin=0).margin) is float
 
 
 @pytest.mark.parametrize("k", ["1,3", [1, 3], ()])
-def test_one_cutoff_is_one(k):
+def test_parse_single_cutoff_refuses_other_values(k):
     for name in ("k", "k_b"):
         with pytest.raises(InvalidParameterError, match=f"^{name} must be one cutoff; got "):
             parse_single_cutoff(k, name)

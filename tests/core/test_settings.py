@@ -1,4 +1,4 @@
-"""Settings as sessions tell them: set, not set, of no value, hidden by the platform."""
+"""Settings of sessions: set, not set, without a value, hidden by the platform."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ndcg_spark.errors import NdcgSparkError
 from ndcg_spark.tables.catalog import choose_provider
 
 
-def on_databricks(message):
-    """A session of serverless compute on Databricks: it tells some settings and hides the rest."""
+def build_databricks_session(message):
+    """Build a session of serverless compute on Databricks, which shows some settings and hides the rest."""
     # stands in for: that session, because Databricks is not here
 
     def get(name):
@@ -35,8 +35,8 @@ def on_databricks(message):
     return SimpleNamespace(conf=SimpleNamespace(get=get))
 
 
-def test_a_setting_of_the_user_then_of_spark_then_of_ours(spark):
-    """Neither of the defaults that are asked for is a value that Spark would take."""
+def test_get_setting_prefers_user_then_spark_then_our_default(spark):
+    """Neither of the requested defaults is a value that Spark would accept."""
     with session_settings(spark, spark__sql__caseSensitive="true", ours__own="1"):
         assert get_setting(spark, "spark.sql.caseSensitive", "neither") == "true"
         assert get_setting(spark, "ours.own", "0") == "1"
@@ -54,7 +54,7 @@ def test_the_catalog_of_a_session_is_known(spark):
 
 
 @pytest.mark.classic("asks the settings of a classic session")
-def test_what_spark_refuses_to_answer_is_no_setting_of_any_value(spark, monkeypatch):
+def test_refused_setting_has_no_value(spark, monkeypatch):
     """Fault injection: the real session is asked with a default, as `get_setting` once did, which Spark refuses."""
     ask = spark.conf.get
     monkeypatch.setattr(type(spark.conf), "get", lambda self, name: ask(name, "no such catalog"))
@@ -64,11 +64,14 @@ def test_what_spark_refuses_to_answer_is_no_setting_of_any_value(spark, monkeypa
 
 @pytest.mark.parametrize(("n", "expected"), [("7", 7), ("auto", 200), (None, 200)])
 def test_shuffle_partitions(n, expected):
-    assert shuffle_partitions(on_databricks({} if n is None else {"spark.sql.shuffle.partitions": n})) == expected
+    assert (
+        shuffle_partitions(build_databricks_session({} if n is None else {"spark.sql.shuffle.partitions": n}))
+        == expected
+    )
 
 
-def test_what_is_not_told_is_as_by_default():
-    hidden = on_databricks({})
+def test_hidden_settings_have_their_defaults():
+    hidden = build_databricks_session({})
     assert get_setting(hidden, "spark.sql.caseSensitive", "false") == "false"
     assert session_time_zone(hidden) == "UTC"
     assert not has_own_catalog(hidden)
@@ -83,9 +86,9 @@ def test_a_local_session_runs_locally(spark):
 
 @pytest.mark.parametrize(("message", "expected"), [({"spark.sql.sources.default": "delta"}, "delta"), ({}, "delta"),
                                                 ({"spark.sql.sources.default": "csv"}, "parquet")])  # fmt: skip
-def test_new_tables_on_databricks_are_of_delta_where_the_default_is_not_told(monkeypatch, message, expected):
+def test_new_tables_on_databricks_default_to_delta(monkeypatch, message, expected):
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "client.4")
-    assert choose_provider(on_databricks(message), "table") == expected
+    assert choose_provider(build_databricks_session(message), "table") == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [("true", True), (" TRUE ", True), ("False", False), ("", False)])
@@ -95,7 +98,7 @@ def test_a_setting_is_on_however_it_is_written(spark, text, expected):
     assert is_on(spark, "ours.own", "true")
 
 
-def test_a_session_that_cannot_be_asked_for_is_not_none(spark, monkeypatch):
+def test_error_of_the_active_session_is_raised(spark, monkeypatch):
     def fail():
         raise PySparkException("NO_ACTIVE_SESSION")
 
@@ -105,8 +108,8 @@ def test_a_session_that_cannot_be_asked_for_is_not_none(spark, monkeypatch):
         get_session()
 
 
-def test_defaults_that_cannot_be_read_are_not_none(tmp_path, monkeypatch):
-    """They may name a cluster, whose workers do not have this Python. Here a folder is in their place."""
+def test_unreadable_defaults_are_an_error(tmp_path, monkeypatch):
+    """They may name a cluster whose workers lack this Python. A folder takes the file's place here."""
     for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION", "MASTER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))

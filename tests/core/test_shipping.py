@@ -1,4 +1,4 @@
-"""The package as workers get it. That they can use it is shown by test_connect.py and test_job_process.py."""
+"""The package as shipped to workers. test_connect.py and test_job_process.py show that workers can use it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ndcg_spark.core.package import _read_files, package_zip
 from ndcg_spark.errors import NdcgSparkError
 
 
-def session(sent):
-    """A classic session of a cluster."""
+def build_session(sent):
+    """Build a classic session of a cluster."""
     # stands in for: one, because a process has one session, which is local; scripts/check cluster ships to a real one
     conf = SimpleNamespace(get=lambda *_: "spark://127.0.0.1:7077")
     return SimpleNamespace(conf=conf, addArtifacts=sent)
@@ -31,20 +31,20 @@ def test_the_zip_has_every_file_and_the_same_bytes_each_time():
         names = archive.namelist()
         assert archive.testzip() is None
     root = Path(ndcg_spark.__file__).parent
-    there = {path.relative_to(root.parent).as_posix() for path in root.rglob("*") if path.is_file()}
-    assert set(names) == {name for name in there if "__pycache__" not in name}
+    files = {path.relative_to(root.parent).as_posix() for path in root.rglob("*") if path.is_file()}
+    assert set(names) == {name for name in files if "__pycache__" not in name}
     assert names == sorted(names)
 
 
-def test_what_python_and_others_keep_beside_the_package_is_not_sent(tmp_path):
+def test_caches_beside_the_package_are_not_shipped(tmp_path):
     for name in ("a.py", ".DS_Store", "b/c.py", "b/.c.py.swp", "b/__pycache__/c.pyc"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     assert dict(_read_files(tmp_path, "ours")) == {"ours/a.py": b"a.py", "ours/b/c.py": b"b/c.py"}
 
 
-def test_a_package_in_a_zip_is_read_from_there(tmp_path):
-    """As where the driver itself got it by `spark-submit --py-files`."""
+def test_zipped_package_is_shipped(tmp_path):
+    """The driver itself may have got it by `spark-submit --py-files`."""
     (tmp_path / "package.zip").write_bytes(package_zip())
     code = "from ndcg_spark.core import package as s; print(s.__file__, len(s.package_zip()))"
     environment = {"PYTHONPATH": str(tmp_path / "package.zip")}
@@ -57,18 +57,18 @@ def test_a_package_in_a_zip_is_read_from_there(tmp_path):
 
 
 @pytest.mark.classic("sessions in local mode")
-def test_in_local_mode_nothing_is_sent(spark):
+def test_nothing_is_shipped_in_local_mode(spark):
     assert add_package_to_workers(spark) is False
 
 
-def test_a_session_gets_a_name_that_tells_the_content():
+def test_name_of_the_zip_depends_on_its_content():
     sent = []
 
     def add(path, *, pyfile):
         sent.append((Path(path).name, Path(path).read_bytes(), pyfile))
 
-    assert add_package_to_workers(session(add)) is True
-    assert add_package_to_workers(session(add)) is True
+    assert add_package_to_workers(build_session(add)) is True
+    assert add_package_to_workers(build_session(add)) is True
     ((name, content, pyfile), again) = sent
     assert again == sent[0]
     assert (content, pyfile) == (package_zip(), True)
@@ -76,8 +76,8 @@ def test_a_session_gets_a_name_that_tells_the_content():
     assert name.endswith(".zip")
 
 
-def test_a_session_that_takes_no_packages_is_a_line():
-    """Spark 3.5 has the method on classic sessions, too, where it raises."""
+def test_session_without_artifacts_is_refused():
+    """In Spark 3.5 classic sessions have the method, but it raises."""
 
     def refuse(*_, **__):
         raise RuntimeError("only supported with Spark Connect")
@@ -85,5 +85,5 @@ def test_a_session_that_takes_no_packages_is_a_line():
     with pytest.raises(
         NdcgSparkError, match=r"\(only supported with Spark Connect\).*spark-submit --py-files"
     ) as refused:
-        add_package_to_workers(session(refuse))
+        add_package_to_workers(build_session(refuse))
     assert "\n" not in str(refused.value)

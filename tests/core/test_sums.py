@@ -1,4 +1,4 @@
-"""Sums by group, against plain loops; batches, limits and how keys are spread must not change a sum."""
+"""Sums by group, compared with plain loops; batches, limits and the distribution of keys do not change them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = ("n", "m", "l")
 
 
 def random_batches(seed: int, n_batches: int) -> Iterator[tuple[list[tuple], dict[str, list[int]]]]:
-    """Keys of rows, all the same in every other batch, and some of the numbers."""
+    """Yield keys of rows, equal in every other batch, and some of the numbers."""
     random_ = random.Random(seed)
     for number in range(n_batches):
         n_rows = random_.randint(0, 6)

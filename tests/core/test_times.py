@@ -1,4 +1,4 @@
-"""Times and dates that Spark expressions compute: any instant, any time zone of the session, ANSI mode or not.
+"""Times and dates in Spark expressions: any instant, any time zone of the session, ANSI mode on and off.
 
 The expected values are those of Python's `datetime`. Many values share a DataFrame, so that an example is one job.
 """
@@ -50,16 +50,16 @@ few = settings(max_examples=2, phases=[Phase.explicit, Phase.reuse, Phase.genera
 """To shrink an example of many values would take minutes; what differs is shown."""
 
 
-def micros(instant: datetime) -> int:
+def count_micros(instant: datetime) -> int:
     return (instant - EPOCH) // MICRO
 
 
-def texts(spark, values):
-    """A column `ts` of texts with their number, `at`, as of csv."""
+def create_texts(spark, values):
+    """Create a column `ts` of texts and their number, `at`, as read from CSV."""
     return mark_text_table(spark.createDataFrame(list(enumerate(values)), "at int, ts string"))
 
 
-def micros_read(frame):
+def read_micros(frame):
     time = time_column(frame, "ts", "ts", "events")
     return dict(frame.select("at", time.micros.alias("micros")).collect())
 
@@ -69,13 +69,13 @@ def micros_read(frame):
 @example(instants=AWKWARD, session=in_new_york)
 @example(instants=AWKWARD, session=in_apia_without_ansi)
 def test_timestamps_without_time_zone_are_utc(spark, instants, session):
-    """As a column, and as text."""
+    """As timestamps and as text."""
     with session_settings(spark, **session):
-        rows = texts(spark, [instant.isoformat(sep=" ") for instant in instants])
+        rows = create_texts(spark, [instant.isoformat(sep=" ") for instant in instants])
         plain = rows.withColumn("ts", F.col("ts").cast("timestamp_ntz"))
-        expected = {at: micros(one) for at, one in enumerate(instants)}
-        assert micros_read(plain) == expected
-        assert micros_read(rows) == expected
+        expected = {at: count_micros(instant) for at, instant in enumerate(instants)}
+        assert read_micros(plain) == expected
+        assert read_micros(rows) == expected
 
 
 @few
@@ -87,12 +87,12 @@ def test_timestamps_without_time_zone_are_utc(spark, instants, session):
     ),
     session=sessions,
 )
-@example(instants=[(element, -5 * 3600) for element in AWKWARD[:-2]], session=in_new_york)
+@example(instants=[(instant, -5 * 3600) for instant in AWKWARD[:-2]], session=in_new_york)
 def test_text_with_an_offset_is_that_instant(spark, instants, session):
-    """Offsets of hours, minutes and seconds, in the ways that Spark reads."""
+    """Offsets of hours, minutes and seconds, in all forms that Spark reads."""
     written, expected = [], {}
     for instant, offset in instants:
-        there = (instant + timedelta(seconds=offset)).isoformat(sep="T")
+        local_text = (instant + timedelta(seconds=offset)).isoformat(sep="T")
         sign, rest = "-" if offset < 0 else "+", abs(offset)
         hours, minutes, seconds = rest // 3600, rest // 60 % 60, rest % 60
         exact = f"{sign}{hours:02}:{minutes:02}:{seconds:02}"
@@ -102,10 +102,10 @@ def test_text_with_an_offset_is_that_instant(spark, instants, session):
         if not rest % 3600:
             forms += [f"{sign}{hours:02}", f"GMT{sign}{hours}", f" UTC{sign}{hours}"]
         for form in forms:
-            expected[len(written)] = micros(instant)
-            written.append(there + form)
+            expected[len(written)] = count_micros(instant)
+            written.append(local_text + form)
     with session_settings(spark, **session):
-        assert micros_read(texts(spark, written)) == expected
+        assert read_micros(create_texts(spark, written)) == expected
 
 
 @few
@@ -120,20 +120,20 @@ def test_text_with_an_offset_is_that_instant(spark, instants, session):
 def test_text_with_the_name_of_a_zone_is_that_instant(spark, instants, session):
     written, expected = [], {}
     for instant, zone in instants:
-        there = instant.replace(tzinfo=timezone.utc).astimezone(ZoneInfo(zone))
-        if there.utcoffset() == there.replace(fold=1 - there.fold).utcoffset():  # else it is twice on the clock
-            expected[len(written)] = micros(instant)
-            written.append(f"{there.replace(tzinfo=None).isoformat(sep=' ')} {zone}")
+        local = instant.replace(tzinfo=timezone.utc).astimezone(ZoneInfo(zone))
+        if local.utcoffset() == local.replace(fold=1 - local.fold).utcoffset():  # else it occurs twice on the clock
+            expected[len(written)] = count_micros(instant)
+            written.append(f"{local.replace(tzinfo=None).isoformat(sep=' ')} {zone}")
     with session_settings(spark, **session):
-        assert micros_read(texts(spark, written)) == expected
+        assert read_micros(create_texts(spark, written)) == expected
 
 
-def test_text_that_is_no_instant_has_none(spark):
-    """A time of day without a date would be one of today."""
+def test_other_text_is_not_an_instant(spark):
+    """A time of day without a date would be an instant of today."""
     none = ["", "12:30", "12:30:00Z", "T12:30:00+01:00", "yesterday", "2026-02-30", "2026-02-29 12:00:00Z", None]
     for ansi in ("true", "false"):
         with session_settings(spark, spark__sql__ansi__enabled=ansi):
-            actual = micros_read(texts(spark, none))
+            actual = read_micros(create_texts(spark, none))
         assert actual == dict.fromkeys(range(len(none)))
 
 
@@ -149,17 +149,17 @@ def test_text_that_is_no_instant_has_none(spark):
 @example(instants=AWKWARD[:-2], seconds=2160, kind="timestamp_ntz", session=in_new_york)
 @example(instants=AWKWARD[:-2], seconds=7, kind="timestamp", session=in_apia_without_ansi)
 def test_windows_and_intervals_of_events(spark, instants, seconds, kind, session):
-    """Each item has two views, a minute apart: those of one interval, counted from 1970, are one event."""
+    """Each item has two views, a minute apart; views of one interval, counted from 1970, are one event."""
     start, as_of = sorted(instants)[len(instants) // 4], sorted(instants)[-(len(instants) // 4) or -1]
     rows, expected = [], {}
     for item, first in enumerate(instants):
         pair = [first, first + timedelta(seconds=60)]
         rows += [("q", item, "view", "u", side.isoformat(sep=" ")) for side in pair]
-        inside = [micros(side) for side in pair if start <= side < as_of]
+        inside = [count_micros(side) for side in pair if start <= side < as_of]
         if inside:
-            intervals = {element // (seconds * 1_000_000) for element in inside}
+            intervals = {micro // (seconds * 1_000_000) for micro in inside}
             last = max(
-                min(group for group in inside if group // (seconds * 1_000_000) == interval) for interval in intervals
+                min(micro for micro in inside if micro // (seconds * 1_000_000) == interval) for interval in intervals
             )
             expected[item] = (inside[0], last, len(intervals), len(inside) - len(intervals))
     with session_settings(spark, **session):
@@ -172,7 +172,7 @@ def test_windows_and_intervals_of_events(spark, instants, seconds, kind, session
         actual = actual.selectExpr(
             "item_id", "struct(unix_micros(first_ts), unix_micros(last_ts), n_events, n_duplicates)"
         )
-        assert {item: tuple(group) for item, group in actual.collect()} == expected
+        assert {item: tuple(values) for item, values in actual.collect()} == expected
 
 
 @few
@@ -185,9 +185,9 @@ def test_windows_and_intervals_of_events(spark, instants, seconds, kind, session
 @example(seen=AWKWARD[:-2], as_of=date(2024, 3, 1), kind="timestamp", session=in_new_york)
 @example(seen=AWKWARD[:-2], as_of=date(2026, 12, 31), kind="timestamp", session=in_apia_without_ansi)
 def test_days_since_an_item_was_first_seen(spark, seen, as_of, kind, session):
-    """Days are those of UTC, whatever the zone of the session. The items of the future are 0 days old."""
+    """Days are in UTC for any zone of the session. Items of the future are 0 days old."""
     with session_settings(spark, **session):
-        rows = [(f"q{at}", at, 1.0, 1.0, one.isoformat(sep=" ")) for at, one in enumerate(seen)]
+        rows = [(f"q{at}", at, 1.0, 1.0, first_seen.isoformat(sep=" ")) for at, first_seen in enumerate(seen)]
         frame = spark.createDataFrame(
             rows, "query_id string, item_id int, score double, relevance double, seen string"
         )
@@ -197,7 +197,7 @@ def test_days_since_an_item_was_first_seen(spark, seen, as_of, kind, session):
             frame.drop("seen"), k=1, metrics="first_appearance", items=items, as_of=as_of, convention=BY_ITEM
         )
         days = {row["query_id"]: row["first_appearance"] for row in evaluation.per_query.collect()}
-    assert days == {f"q{at}": max(0, (as_of - one.date()).days) for at, one in enumerate(seen)}
+    assert days == {f"q{at}": max(0, (as_of - first_seen.date()).days) for at, first_seen in enumerate(seen)}
 
 
 @few
@@ -205,9 +205,11 @@ def test_days_since_an_item_was_first_seen(spark, seen, as_of, kind, session):
 @example(instants=AWKWARD, session=in_new_york)
 def test_the_minute_of_a_report_is_that_of_utc(spark, instants, session):
     with session_settings(spark, **session):
-        rows = spark.createDataFrame([(at, micros(one)) for at, one in enumerate(instants)], "at int, micros bigint")
+        rows = spark.createDataFrame(
+            [(at, count_micros(instant)) for at, instant in enumerate(instants)], "at int, micros bigint"
+        )
         actual = dict(rows.select("at", format_utc(F.timestamp_micros("micros"))).collect())
-    assert actual == {at: f"{one.isoformat(sep=' ')[:16]} UTC" for at, one in enumerate(instants)}
+    assert actual == {at: f"{instant.isoformat(sep=' ')[:16]} UTC" for at, instant in enumerate(instants)}
 
 
 @few

@@ -1,4 +1,4 @@
-"""Columns of vectors come as arrays of floats or doubles, and what is no vector is told from them."""
+"""Columns of vectors are read as arrays of floats or doubles; other columns are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_arrays_of_numbers_are_vectors(spark):
         assert (column, shown) == (column, kind)
 
 
-def test_vectors_of_spark_and_nothing_else_of_its_kind(spark):
+def test_vectors_of_spark_are_read_and_other_udts_refused(spark):
     frame = spark.createDataFrame([(Vectors.dense(1.5, 2.0), Matrices.dense(1, 1, [1.0]))], ["vector", "matrix"])
     assert frame.select(vector_column(frame, "vector").alias("x")).first()["x"] == [1.5, 2.0]
     assert not is_ml_vector(frame.schema["matrix"].dataType)

@@ -1,4 +1,4 @@
-"""Sessions whose Python workers run another Python than the program, one without this package."""
+"""Sessions whose Python workers run another Python than the program, one that lacks this package."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What a program finds whose `python3` of PATH fails; of its two sessions it has made the second itself."""
+    """Output of a program with a broken `python3` on PATH; it makes the second of its two sessions itself."""
     folder = tmp_path_factory.mktemp("workers")
     packages = folder / "packages"
     packages.mkdir()
@@ -66,7 +66,7 @@ def found(tmp_path_factory):
 
 
 def make_python(folder: Path, *paths: Path) -> Path:
-    """An environment with the packages of these folders."""
+    """Make an environment with the packages of these folders."""
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python3.*/site-packages")
     (site / "packages.pth").write_text("".join(f"{path}\n" for path in paths))
@@ -81,8 +81,8 @@ def test_a_session_that_we_start_runs_this_python(found):
 
 @pytest.mark.spark
 @pytest.mark.classic("processes with sessions of their own")
-def test_a_session_that_exists_is_not_changed_and_its_error_names_both_and_the_cure(found):
-    """Spark itself begins with a line of its own."""
+def test_existing_session_is_unchanged_and_its_error_names_both_pythons(found):
+    """The first line is Spark's own."""
     assert found["environment"] == found["bare"]
     line = (
         f"Python workers run {found['bare']}, which has no ndcg_spark, and this program runs {found['here']}: export "
@@ -109,7 +109,7 @@ def test_a_session_that_exists_is_not_changed_and_its_error_names_both_and_the_c
     ],
     ids=str,
 )
-def test_where_a_session_would_run_that_nobody_has_started(tmp_path, monkeypatch, variables, local):
+def test_would_run_locally_without_a_session(tmp_path, monkeypatch, variables, local):
     (tmp_path / "spark-defaults.conf").write_text("# spark.master local\nspark.master   yarn\n")
     monkeypatch.chdir(tmp_path)
     for name in (*settings.PROVIDED, "MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME"):
@@ -126,4 +126,4 @@ def test_times_of_no_zone_stay_so_for_workers(spark):
     here, nowhere = pa.timestamp("us", tz="America/New_York"), pa.timestamp("us")
     assert [actual.field(name).type for name in "ab"] == [here, nowhere]
     assert actual.field("c").type.value_type == here
-    assert [element.type for element in actual.field("d").type] == [nowhere, here]
+    assert [field.type for field in actual.field("d").type] == [nowhere, here]

@@ -1,4 +1,4 @@
-"""`NdcgEvaluator`: the numbers of the definition, saved and copied like other params, models chosen by it."""
+"""`NdcgEvaluator`: values by definition, saving and copying of params, model selection."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_other_metrics(predictions):
 
 
 def test_a_residual_chooses_no_model(predictions):
-    """It is what unjudged items could add: it says how far RBP can be trusted, and lists are not better by it."""
+    """It is what unjudged items could add: it bounds the error of RBP and does not rank lists."""
     evaluator = NdcgEvaluator(**NAMES, metricName="rbp_residual(p=0.8)")
     for call in (evaluator.isLargerBetter, lambda: evaluator.evaluate(predictions)):
         with pytest.raises(
@@ -71,7 +71,7 @@ def test_a_residual_chooses_no_model(predictions):
     assert NdcgEvaluator(**NAMES, metricName="rbp(p=0.8)").isLargerBetter()
 
 
-def test_it_is_copied_saved_and_loaded(predictions, tmp_path):
+def test_evaluator_is_copied_saved_and_loaded(predictions, tmp_path):
     evaluator = NdcgEvaluator(**NAMES, queryCol=["query_id"], k="all", ties="worst", itemCol="item_id")
     evaluator.save(str(tmp_path / "evaluator"))
     loaded = NdcgEvaluator.load(str(tmp_path / "evaluator"))
@@ -86,7 +86,7 @@ def test_it_is_copied_saved_and_loaded(predictions, tmp_path):
     )
 
 
-def test_what_a_missing_prediction_counts(spark):
+def test_missing_predictions_count_by_policy(spark):
     for absent in (math.nan, None):
         cells = [("q", 3, 0.5), ("q", 2, absent)]
         rows = spark.createDataFrame(cells, "query_id string, label int, prediction float")
@@ -113,7 +113,7 @@ def test_params_that_do_not_fit_are_refused(predictions):
             NdcgEvaluator(**NAMES, **params).evaluate(predictions)
 
 
-def test_what_cannot_be_evaluated_is_refused(predictions):
+def test_unusable_predictions_are_refused(predictions):
     with pytest.raises(MissingColumnError, match=r"'user' \(queryCol=\)"):
         NdcgEvaluator(**NAMES, queryCol="user").evaluate(predictions)
     with pytest.raises(InputRefusedError, match="no query counts"):
@@ -139,7 +139,7 @@ def test_folds_keep_queries_together(spark):
 
 
 def test_a_cross_validator_takes_the_better_model(spark, tmp_path):
-    """A feature that is the relevance ranks perfectly; one that is noise does not. Each fold has whole queries."""
+    """One feature is the relevance, so it ranks perfectly; another is noise. Each fold has whole queries."""
     from pyspark.ml.feature import VectorAssembler
     from pyspark.ml.regression import LinearRegression
     from pyspark.ml.tuning import CrossValidator, CrossValidatorModel, ParamGridBuilder
@@ -185,7 +185,7 @@ def recommended(spark):
 
 @pytest.mark.classic("RankingEvaluator takes the RDD of a table")
 def test_lists_have_the_value_of_ranking_evaluator(recommended):
-    """A pipeline changes one import: the columns are called as they are there."""
+    """A pipeline needs only another import: columns have the same names."""
     names = {"ndcg": "ndcgAtK", "p": "precisionAtK", "r": "recallAtK", "ap@all": "meanAveragePrecision"}
     for metric, theirs in names.items():
         for k in (1, 3, 10) if metric != "ap@all" else (10,):
@@ -194,7 +194,7 @@ def test_lists_have_the_value_of_ranking_evaluator(recommended):
             assert evaluation == pytest.approx(expected, abs=1e-15), (metric, k)
 
 
-def test_what_lists_cannot_be_evaluated_by_is_refused(recommended):
+def test_options_that_need_scores_are_refused_for_lists(recommended):
     for params, message in (
         ({"missingPrediction": "drop"}, "predictionCol has lists"),
         ({"labelCol": "prediction_"}, "'prediction_' (labelCol=) is not in the input"),

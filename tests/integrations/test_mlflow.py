@@ -1,4 +1,4 @@
-"""`log_evaluation`: what a run of MLflow holds afterwards, in a store of files."""
+"""`log_evaluation`: the content of a run of MLflow, in a store of files."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ MEANS = {"dcg_at_1": 0.5, "dcg_at_2": (1 + SECOND) / 2, "idcg_at_1": 1.0, "idcg_
 
 @pytest.fixture
 def mlflow(tmp_path, monkeypatch):
-    actual = pytest.importorskip("mlflow", reason="MLflow is not installed: pip install 'ndcg-spark[mlflow]'")
+    mlflow_module = pytest.importorskip("mlflow", reason="MLflow is not installed: pip install 'ndcg-spark[mlflow]'")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    before = actual.get_tracking_uri()
-    actual.set_tracking_uri((tmp_path / "runs").as_uri())
-    yield actual
-    actual.end_run()
-    actual.set_tracking_uri(before)
+    before = mlflow_module.get_tracking_uri()
+    mlflow_module.set_tracking_uri((tmp_path / "runs").as_uri())
+    yield mlflow_module
+    mlflow_module.end_run()
+    mlflow_module.set_tracking_uri(before)
 
 
 @pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.spark)])
@@ -77,7 +77,7 @@ def test_a_run_has_means_convention_and_segments(mlflow, result):
     data = mlflow.get_run(run.info.run_id).data
     assert data.metrics == logged
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "ndcg_at_2")
-    assert [element.step for element in history] == [7]
+    assert [metric.step for metric in history] == [7]
     assert data.params["convention"] == "trec_eval"
     assert data.params["convention.ties"] == "item_desc"
     assert {name.partition(".")[2] for name in data.params} >= {"gain", "discount", "no_relevant", "pad_to_k"}
@@ -89,7 +89,7 @@ def test_a_run_has_means_convention_and_segments(mlflow, result):
 
 
 def test_a_run_has_the_metrics_of_each_query(mlflow, result):
-    """Query a has its one relevant item second, b first; a timestamp is that of the session's clock."""
+    """Query a has its relevant item second, b first; timestamps are by the clock of the session."""
     with mlflow.start_run() as run:
         log_evaluation(result, prefix="test/", step=7)
         log_evaluation(result, per_query=False)
@@ -105,7 +105,7 @@ def test_a_run_has_the_metrics_of_each_query(mlflow, result):
 
 
 def test_keys_of_every_kind_are_in_the_file(mlflow, spark):
-    """A time stays what it was in the session, which is not that of this process."""
+    """Timestamps keep the session's time zone, which is not that of this process."""
     table = spark.sql(
         "SELECT timestamp'2026-01-31 23:30:00' AS at, date'2026-01-31' AS day, 1.5BD AS price, 'x' AS item_id, "
         "1.0D AS score, 1 AS relevance"
@@ -121,10 +121,10 @@ def test_keys_of_every_kind_are_in_the_file(mlflow, spark):
 @pytest.mark.slow
 @pytest.mark.classic("a process with a session of its own")
 def test_the_lines_of_the_docs_run_with_nothing_but_the_extra(tmp_path):
-    """Packages that only other extras bring are not there, nor is a tracking server."""
+    """Packages of other extras and a tracking server are absent."""
     packages = tmp_path / "packages"
     packages.mkdir()
-    link_packages_of(packages, extras=("spark", "mlflow"))
+    link_packages(packages, extras=("spark", "mlflow"))
     page = (ROOT / "docs" / "mlflow.md").read_text(encoding="utf-8")
     (lines, _) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
     assert "set_tracking_uri" not in lines
@@ -167,14 +167,14 @@ print(json.dumps({"uri": mlflow.get_tracking_uri(), "metrics": run.data.metrics,
 """
 
 
-def link_packages_of(folder: Path, extras: tuple[str, ...]) -> None:
-    """What pip would install for extras of this package: their requirements and those of these, as installed here."""
+def link_packages(folder: Path, extras: tuple[str, ...]) -> None:
+    """Link what pip would install for extras of this package: their requirements, recursively."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [
         *project["dependencies"],
-        *(element for extra in extras for element in project["optional-dependencies"][extra]),
+        *(requirement_text for extra in extras for requirement_text in project["optional-dependencies"][extra]),
     ]
-    todo, seen = [(Requirement(element), "") for element in wanted], set()
+    todo, seen = [(Requirement(requirement_text), "") for requirement_text in wanted], set()
     while todo:
         requirement, extra = todo.pop()
         if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
@@ -184,16 +184,16 @@ def link_packages_of(folder: Path, extras: tuple[str, ...]) -> None:
             continue
         seen.add(key)
         try:
-            actual = distribution(requirement.name)
+            installed = distribution(requirement.name)
         except PackageNotFoundError:
             pytest.skip(f"{requirement.name} is not installed: pip install 'ndcg-spark[{','.join(extras)}]'")
-        for name in {
-            element.parts[0] for element in actual.files or () if element.parts[0] not in ("..", "__pycache__")
-        }:
+        for name in {file.parts[0] for file in installed.files or () if file.parts[0] not in ("..", "__pycache__")}:
             if not (folder / name).exists():
-                (folder / name).symlink_to(actual.locate_file(name))
+                (folder / name).symlink_to(installed.locate_file(name))
         todo += [
-            (Requirement(element), more) for element in actual.requires or () for more in (requirement.extras or {""})
+            (Requirement(requirement_text), more)
+            for requirement_text in installed.requires or ()
+            for more in (requirement.extras or {""})
         ]
 
 
@@ -227,7 +227,7 @@ def test_rows_of_a_metric_table_and_several_rankers(mlflow, spark):
 
 
 def test_rows_of_a_version_before_are_logged(mlflow, result):
-    """Which had neither the names that were asked for, nor all counts."""
+    """It had neither requested names nor all counts."""
     gone = ("asked", "n_unjudged_items", "n_rejected", "n_lost_queries")
     stamps = ("convention", "config_hash", "package_version")
     if isinstance(result.summary, pa.Table):
@@ -239,7 +239,7 @@ def test_rows_of_a_version_before_are_logged(mlflow, result):
     assert log_evaluation(old) == log_evaluation(night)
 
 
-def test_a_table_that_is_no_summary_is_refused(mlflow, result):
+def test_other_tables_are_refused(mlflow, result):
     with pytest.raises(MissingColumnError, match="'convention'"):
         log_evaluation(result.summary)
 

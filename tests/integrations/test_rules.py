@@ -1,6 +1,6 @@
-"""Results of two rules are not combined: every setting against every way to make one number or pair of two results.
+"""Results of two rules are not combined: every setting against every function that combines two results.
 
-The settings come from the fields of the classes, and the ways from the public functions, so that a new one without a
+The settings come from the fields of the classes, and the functions from the public API, so that a new one without a
 decision here fails.
 """
 
@@ -77,32 +77,32 @@ OTHERS_OF_EVALUATIONS: dict[str, Any] = {
 """By each setting that changes no value of a query, another value than that of `BASE`."""
 
 
-def differing() -> dict[str, EvaluationSettings]:
-    """Settings that differ from `BASE` in the rule of that name."""
+def build_differing() -> dict[str, EvaluationSettings]:
+    """Return settings that differ from `BASE` in the rule of that name."""
     changed = {name: value for name, value in OF_CONVENTIONS.items() if value is not NOT_A_RULE}
-    actual = {
+    settings = {
         name: replace(BASE, convention=replace(BASE.convention, **{name: value})) for name, value in changed.items()
     }
-    return actual | {name: replace(BASE, **{name: value}) for name, value in RULES_OF_EVALUATIONS.items()}
+    return settings | {name: replace(BASE, **{name: value}) for name, value in RULES_OF_EVALUATIONS.items()}
 
 
-def alike() -> dict[str, EvaluationSettings]:
-    """Settings that differ from `BASE` in something that is not a rule."""
-    actual = {name: replace(BASE, **{name: value}) for name, value in OTHERS_OF_EVALUATIONS.items()}
-    return actual | {"name": replace(BASE, convention=replace(BASE.convention, name="sklearn"))}
+def build_alike() -> dict[str, EvaluationSettings]:
+    """Return settings that differ from `BASE` in something other than a rule."""
+    settings = {name: replace(BASE, **{name: value}) for name, value in OTHERS_OF_EVALUATIONS.items()}
+    return settings | {"name": replace(BASE, convention=replace(BASE.convention, name="sklearn"))}
 
 
 def test_every_field_is_a_rule_or_is_not():
     assert [field.name for field in fields(Convention)] == list(OF_CONVENTIONS)
     decided = {"convention", *RULES_OF_EVALUATIONS, *OTHERS_OF_EVALUATIONS}
     assert {field.name for field in fields(EvaluationSettings)} == decided
-    assert set(read_rules(BASE.rules)) == set(differing())
-    for name, settings in alike().items():
+    assert set(read_rules(BASE.rules)) == set(build_differing())
+    for name, settings in build_alike().items():
         assert settings != BASE, name
         assert settings.rules == BASE.rules, name
-    for name, settings in differing().items():
-        ours, group = read_rules(BASE.rules), read_rules(settings.rules)
-        assert [field for field in ours if ours[field] != group[field]] == [name]
+    for name, settings in build_differing().items():
+        ours, theirs = read_rules(BASE.rules), read_rules(settings.rules)
+        assert [field for field in ours if ours[field] != theirs[field]] == [name]
 
 
 # ------------------------------------------------------------------------------------------ ways of combining
@@ -111,35 +111,35 @@ KEYS = {"run": "a", "segment_by": "", "segment": "", "metric": "ndcg", "k": 2}
 STATE = [0] * MOMENTS.size
 
 
-def batch(rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+def build_batch(rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
     return iter([pa.RecordBatch.from_pylist(rows)])
 
 
-def rules_in(found: Iterator[pa.RecordBatch]) -> set[str | None]:
-    return {text for field in found for text in field.column("rules").to_pylist()}
+def collect_rules(batches: Iterator[pa.RecordBatch]) -> set[str | None]:
+    return {text for batch in batches for text in batch.column("rules").to_pylist()}
 
 
-def add_means(one: str | None, other: str | None, across: bool) -> set[str | None]:
-    row = {**KEYS, **dict.fromkeys(GROUP_COUNTS, 0), "states": [STATE, STATE], "rules": [one or "", other or ""]}
-    return rules_in(compute_means(batch([row]), 0.95, None, across))
+def add_means(left: str | None, right: str | None, across: bool) -> set[str | None]:
+    row = {**KEYS, **dict.fromkeys(GROUP_COUNTS, 0), "states": [STATE, STATE], "rules": [left or "", right or ""]}
+    return collect_rules(compute_means(build_batch([row]), 0.95, None, across))
 
 
-def divide_shift(one: str | None, other: str | None, across: bool) -> set[str | None]:
+def divide_shift(left: str | None, right: str | None, across: bool) -> set[str | None]:
     state = np.array(STATE)
     state[0] = state[N_LIMBS] = 1
     row = {**KEYS, "segment_by": "country", "segment": "DE", "state": state.tolist()}
-    rows = [{**row, "after": after, "rules": text or ""} for after, text in ((False, one), (True, other))]
-    return rules_in(split_changes(batch(rows), across))
+    rows = [{**row, "after": after, "rules": text or ""} for after, text in ((False, left), (True, right))]
+    return collect_rules(split_changes(build_batch(rows), across))
 
 
-def link_clicks(one: str | None, other: str | None, across: bool) -> set[str | None]:
+def link_clicks(left: str | None, right: str | None, across: bool) -> set[str | None]:
     nights = [
         {"day": day, "value": 0.5, "config_hash": str(day), "rules": text or ""}
-        for day, text in enumerate((one, other))
+        for day, text in enumerate((left, right))
     ]
     clicks = [{"day": 0, "impressions": 10, "clicks": 5, "conversions": 1}]
     settings = LinkSettings(across_rules=across)
-    return rules_in(link_rates(batch([{**KEYS, "nights": nights, "clicks": clicks}]), settings))
+    return collect_rules(link_rates(build_batch([{**KEYS, "nights": nights, "clicks": clicks}]), settings))
 
 
 COMPARED = ComparisonSettings(
@@ -147,42 +147,44 @@ COMPARED = ComparisonSettings(
 )
 
 
-def compare_rows(one: str | None, other: str | None, across: bool) -> set[str | None]:
-    return rules_in(iter([compared_batch(one, other, across)]))
+def compare_rows(left: str | None, right: str | None, across: bool) -> set[str | None]:
+    return collect_rules(iter([build_compared_batch(left, right, across)]))
 
 
-def compared_batch(one: str | None, other: str | None, across: bool = False) -> pa.RecordBatch:
+def build_compared_batch(left: str | None, right: str | None, across: bool = False) -> pa.RecordBatch:
     settings = replace(COMPARED, across_rules=across)
     rows = [
         {"unit": query, "key_0": str(query), "run": run, "k": 2, "value_0": 0.1 * query + run, "rules": text}
         for query in (1, 2, 3)
-        for run, text in enumerate((one, other))
+        for run, text in enumerate((left, right))
     ]
     schema = [("unit", pa.int64()), ("key_0", pa.string()), ("run", pa.int32()), ("k", pa.int32())]
     canonical = pa.RecordBatch.from_pylist(
         rows, schema=pa.schema([*schema, ("value_0", pa.float64()), ("rules", pa.string())])
     )
     sums = summing.merge_sums(summing.add_up(iter([canonical]), settings))
-    (actual,) = finishing.estimate_groups(sums, settings)
-    return actual
+    (estimated,) = finishing.estimate_groups(sums, settings)
+    return estimated
 
 
-def add_comparisons(one: str | None, other: str | None, across: bool) -> set[str | None]:
-    night = compared_batch("ties=expected", "ties=expected").drop_columns(["rules", "replicates"]).to_pylist()[0]
+def add_comparisons(left: str | None, right: str | None, across: bool) -> set[str | None]:
+    night = (
+        build_compared_batch("ties=expected", "ties=expected").drop_columns(["rules", "replicates"]).to_pylist()[0]
+    )
     week = {"period": "week", "period_start": date(2026, 1, 5), "period_end": date(2026, 1, 11)}
     rows = [
         {**night, "night": date(2026, 1, day), "as_of": date(2026, 1, 11), "periods": [week], "convention": "x",
          "config_hash": str(day), "rules": text or "", "verdict": "unclear"}
-        for day, text in ((5, one), (6, other))
+        for day, text in ((5, left), (6, right))
     ]  # fmt: skip
-    return rules_in(roll_up_nights(batch(rows), RollUpSettings(across_rules=across)))
+    return collect_rules(roll_up_nights(build_batch(rows), RollUpSettings(across_rules=across)))
 
 
-def log_rows(one: str | None, other: str | None, across: bool) -> set[str | None]:
+def log_rows(left: str | None, right: str | None, across: bool) -> set[str | None]:
     from ndcg_spark.mlflow import _describe_result
 
     stamps = {"convention": "x", "config_hash": "y", "package_version": "z"}
-    rows = [{**stamps, "rules": one}, {**stamps, "config_hash": "other", "rules": other}]
+    rows = [{**stamps, "rules": left}, {**stamps, "config_hash": "other", "rules": right}]
     return {_describe_result(None, rows, across=across)["rules"]}  # type: ignore[arg-type]  # anything but an evaluation
 
 
@@ -198,24 +200,26 @@ WAYS: dict[str, tuple[Callable[..., set[str | None]], ...]] = {
 SERIES = {"flag_changes", "report"}
 """What takes results of other rules for another series, or puts them into another table."""
 COMBINES_NOTHING = {
-    # One evaluation, by one set of settings.
+    # One evaluation, with one set of settings.
     "evaluate", "evaluation_settings", "rank_queries", "score_queries", "summarize", "summarize_rankings",
     "explain_ranks", "changed_queries", "score_losses", "summarize_losses",
-    # Two conventions are its subject, and each row says of which one it is.
+    # Two conventions are the subject, and each row names its own.
     "explain_difference",
     "mlflow_name",
 }  # fmt: skip
 ROOMS = ("evaluation", "comparison", "history", "diagnosis", "business", "reports", "mlflow")
 
 
-def test_every_function_of_results_combines_or_does_not():
-    """A function that takes results and is not in one of the lists is to be decided upon."""
+def test_every_public_function_is_classified():
+    """A new function of results must be added to one of the lists."""
     actual = set()
     for room in ROOMS:
         module = importlib.import_module(f"ndcg_spark.{room}")
         names = [name for name in dir(module) if not name.startswith("_")]
         functions = {name: getattr(module, name) for name in names if inspect.isfunction(getattr(module, name))}
-        actual |= {name for name, one in functions.items() if room != "mlflow" or one.__module__ == module.__name__}
+        actual |= {
+            name for name, function in functions.items() if room != "mlflow" or function.__module__ == module.__name__
+        }
     assert actual == {*WAYS, *SERIES, *COMBINES_NOTHING}
     for name in WAYS:
         (function,) = [
@@ -230,14 +234,14 @@ COMBINING = [pytest.param(work, id=f"{name}-{work.__name__}") for name, works in
 
 
 @pytest.mark.parametrize("combine", COMBINING)
-@pytest.mark.parametrize("name", differing())
+@pytest.mark.parametrize("name", build_differing())
 def test_results_of_two_rules_are_refused(combine, name):
-    one, other = BASE.rules, differing()[name].rules
-    values = [read_rules(text)[name] for text in (one, other)]
+    left, right = BASE.rules, build_differing()[name].rules
+    values = [read_rules(text)[name] for text in (left, right)]
     named = "|".join(f"{name}: {re.escape(' and '.join(order))}" for order in (values, values[::-1]))
     with pytest.raises(InputRefusedError, match=rf"different rules \(({named})\)"):
-        combine(one, other, False)
-    (mixed,) = combine(one, other, True)
+        combine(left, right, False)
+    (mixed,) = combine(left, right, True)
     assert read_rules(mixed)[name] == "mixed"
     assert format_rules_notes([mixed]) == [
         f"rules: results of different rules are combined, as requested; they differ in {name}"
@@ -246,14 +250,14 @@ def test_results_of_two_rules_are_refused(combine, name):
 
 @pytest.mark.parametrize("combine", COMBINING)
 def test_results_that_differ_in_something_else_are_combined(combine):
-    for name, settings in alike().items():
+    for name, settings in build_alike().items():
         (rules,) = combine(BASE.rules, settings.rules, False)
         assert str(rules).startswith(BASE.rules), name
         assert format_rules_notes([rules]) == []
 
 
 @pytest.mark.parametrize("combine", COMBINING)
-def test_unknown_rules_are_taken_for_those_that_are_known(combine):
+def test_unknown_rules_are_combined_with_known_ones(combine):
     (nothing,) = combine(None, None, False)
     assert nothing is None
     (rules,) = combine(None, BASE.rules, False)
@@ -262,20 +266,25 @@ def test_unknown_rules_are_taken_for_those_that_are_known(combine):
     assert "the rules of some results are unknown" in line
 
 
-@pytest.mark.parametrize("name", differing())
+@pytest.mark.parametrize("name", build_differing())
 def test_evaluations_are_refused_before_anything_runs(name):
-    """`ranking` is all that could run."""
-    tables = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), ("b", differing()[name]))}  # type: ignore[arg-type]
+    """Only `ranking` could run, and it is None."""
+    tables = {
+        run: Evaluation(settings=settings, ranking=None)
+        for run, settings in (("a", BASE), ("b", build_differing()[name]))
+    }  # type: ignore[arg-type]
     with pytest.raises(InputRefusedError, match=rf"the comparison would .*\({name}: "):
         build_settings(open_on_spark(tables))
     settings = build_settings(open_on_spark(tables), across_rules=True)
     assert read_rules(settings.rules)[name] == "mixed"
-    same = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), *alike().items())}  # type: ignore[arg-type]
+    same = {
+        run: Evaluation(settings=settings, ranking=None) for run, settings in (("a", BASE), *build_alike().items())
+    }  # type: ignore[arg-type]
     assert build_settings(open_on_spark(same), metrics="ndcg").rules == BASE.rules
 
 
 def test_runs_of_a_run_column_of_numbers_are_named_by_numbers():
-    """Results have their names as text."""
+    """Results store names as text."""
     result = Evaluation(settings=replace(BASE, columns=Columns(score=("1", "2"), order="at")), ranking=None)  # type: ignore[arg-type]
     for baseline, runs in ((1, None), ("1", None), (np.int64(1), 2), (1, [2]), (1, "2")):
         settings = build_settings(open_on_spark(result), baseline=baseline, runs=runs)
@@ -287,9 +296,9 @@ def test_runs_of_a_run_column_of_numbers_are_named_by_numbers():
 
 
 def test_queries_outside_a_sample_are_not_missing():
-    """Evaluations of two samples leave out what one lacks; of tables, workers alone know it."""
+    """Samples of evaluations are known to the driver, samples of stored tables to workers only."""
     half = replace(BASE, sample=0.5)
-    tables = {run: Evaluation(settings=one, ranking=None) for run, one in (("a", BASE), ("b", half))}  # type: ignore[arg-type]
+    tables = {run: Evaluation(settings=settings, ranking=None) for run, settings in (("a", BASE), ("b", half))}  # type: ignore[arg-type]
     assert build_settings(open_on_spark(tables), across_rules=True).unpaired == "drop"
     same = open_on_spark({**tables, "b": tables["a"]})
     assert build_settings(same, across_rules=True).unpaired == "zero"
@@ -304,15 +313,15 @@ def test_queries_outside_a_sample_are_not_missing():
     assert read_rules(actual.column("rules")[0].as_py())["sample"] == "mixed"
 
 
-@pytest.mark.parametrize("name", [*differing(), "nothing"])
-def test_nights_of_other_rules_are_no_history(name):
+@pytest.mark.parametrize("name", [*build_differing(), "nothing"])
+def test_history_has_no_nights_of_other_rules(name):
     """28 nights of 0.5, then one of 0.1: far from usual, if there is a history."""
-    rules = {**differing(), "nothing": BASE}[name].rules
+    rules = {**build_differing(), "nothing": BASE}[name].rules
     night = {"value": 0.5, "std_error": 0.001, "config_hash": "x", "n_queries": 9}
     nights = [{**night, "day": day, "rules": BASE.rules} for day in range(28)]
     nights.append({**night, "day": 28, "value": 0.1, "config_hash": "y", "rules": rules})
     series = {**KEYS, "nights": nights, "run_nights": [], "table_nights": None}
-    flags = [row for night in flag_nights(batch([series]), FlagSettings()) for row in night.to_pylist()]
+    flags = [row for night in flag_nights(build_batch([series]), FlagSettings()) for row in night.to_pylist()]
     assert flags[-1]["status"] == ("low" if name == "nothing" else "short_history")
     assert flags[-1]["n_nights"] == (28 if name == "nothing" else 0)
 
@@ -323,7 +332,7 @@ def test_without_rules_a_history_is_that_of_one_configuration():
     for config_hash, rules, n in (("x", BASE.rules, 28), ("x", "", 28), ("y", BASE.rules, 0), ("y", "", 0)):
         series = {**KEYS, "nights": [*nights, {**night, "day": 28, "config_hash": config_hash, "rules": rules}]}
         series |= {"run_nights": [], "table_nights": None}
-        flags = [row for night in flag_nights(batch([series]), FlagSettings()) for row in night.to_pylist()]
+        flags = [row for night in flag_nights(build_batch([series]), FlagSettings()) for row in night.to_pylist()]
         assert flags[-1]["n_nights"] == n
 
 
@@ -331,7 +340,7 @@ def test_without_rules_a_history_is_that_of_one_configuration():
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("left", "right"),
     [
         ({"gain": "table:0=0,1=1,2=3.50"}, {"gain": "table: 2=3.5, 0.0 = 0, 1=1"}),
         ({"gain": "power:.5"}, {"gain": "power:0.50"}),
@@ -342,8 +351,8 @@ def test_without_rules_a_history_is_that_of_one_configuration():
         ({"name": "sklearn"}, {}),
     ],
 )
-def test_a_rule_has_one_text(one, other):
-    assert Convention(**one).choices == Convention(**other).choices
+def test_equal_rules_have_equal_texts(left, right):
+    assert Convention(**left).choices == Convention(**right).choices
 
 
 def test_a_preset_is_its_fields():
@@ -357,8 +366,8 @@ def test_a_preset_is_its_fields():
 SCALE = 2.0
 
 
-def test_functions_are_told_apart_by_what_they_do():
-    def scaled(by: float) -> Callable[[Any], Any]:
+def test_functions_are_distinguished_by_their_code():
+    def make_scale(by: float) -> Callable[[Any], Any]:
         return lambda relevance: relevance * by
 
     class Power:
@@ -397,9 +406,9 @@ def test_functions_are_told_apart_by_what_they_do():
     def text(gain: Callable[[Any], Any]) -> str:
         return Convention(gain=gain).choices["gain"]
 
-    assert text(scaled(2.0)) == text(scaled(2.0))
+    assert text(make_scale(2.0)) == text(make_scale(2.0))
     assert text(Power(2)) == text(Power(2))
-    different = [scaled(2.0), scaled(3.0), Power(2), Power(3), np.sqrt, np.cbrt, lambda r: r, lambda r: r + 1]
+    different = [make_scale(2.0), make_scale(3.0), Power(2), Power(3), np.sqrt, np.cbrt, lambda r: r, lambda r: r + 1]
     different += [lambda r: np.sqrt(r), lambda r: np.cbrt(r), lambda r, by=1: r * by, lambda r, by=2: r * by]
     for make in (
         lambda by: Scale(by).gain, lambda by: partial(Scale(by).gain), Slots, lambda by: of_class(by)(),
@@ -415,8 +424,8 @@ def test_functions_are_told_apart_by_what_they_do():
     assert text(by_global) != before
 
 
-def test_what_was_mixed_is_not_taken_for_one_of_its_parts():
-    mixed = combine_rules([BASE.rules, differing()["ties"].rules], "it", across=True)
+def test_mixed_results_equal_none_of_their_parts():
+    mixed = combine_rules([BASE.rules, build_differing()["ties"].rules], "it", across=True)
     with pytest.raises(InputRefusedError, match="ties: mixed and expected"):
         combine_rules([mixed, BASE.rules], "it", across=False)
     assert combine_rules([mixed, mixed], "it", across=False) == mixed

@@ -1,4 +1,4 @@
-"""What users call, with results of two rules: refused in one line, or combined on purpose; see `test_rules`, too."""
+"""Public functions with results of two rules: refused in one line, or combined on purpose; see also `test_rules`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NIGHTS = (date(2026, 1, 5), date(2026, 1, 6))
 
 @pytest.fixture(scope="module")
 def rankings(spark):
-    """Of each query, two items tie and the better one has rank 1 or 2: NDCG depends on the tie rule."""
+    """In each query two items tie, and the better one has rank 1 or 2: NDCG depends on the tie rule."""
     rows = [
         (f"q{n}", item, score, relevance, "DE" if n % 2 else "US")
         for n in range(12)
@@ -32,19 +32,19 @@ def rankings(spark):
 
 @pytest.fixture(scope="module")
 def results(rankings):
-    """Evaluations that differ in a rule, and one that differs in none: it has a cutoff more."""
+    """Evaluations that differ in a rule, and one that differs only in a cutoff."""
     more = {"default": {}, "worst": {"convention": "default;ties=worst"}, "half": {"sample": 0.5}}
-    actual = {name: evaluate(rankings, k=2, segments="country", **group) for name, group in more.items()}
+    actual = {name: evaluate(rankings, k=2, segments="country", **options) for name, options in more.items()}
     return actual | {"cutoffs": evaluate(rankings, k=[2, 5], segments="country")}
 
 
 @pytest.fixture(scope="module")
 def means(spark, results):
-    """Summaries as they would be stored, computed once."""
+    """Summaries as stored, computed once."""
     actual = {}
     for name, result in results.items():
         stamped = result.summary.where("metric = 'ndcg' and k = 2").withColumns(
-            {one: F.lit(value) for one, value in result.provenance.items()}
+            {name: F.lit(value) for name, value in result.provenance.items()}
         )
         actual[name] = spark.createDataFrame(stamped.collect(), stamped.schema)
     return actual
@@ -59,12 +59,12 @@ def queries(spark, results):
     return actual
 
 
-def nights(means, *names):
-    one, other = (means[name].withColumn("run_date", F.lit(day)) for name, day in zip(names, NIGHTS, strict=True))
-    return one.union(other)
+def union_nights(means, *names):
+    first, second = (means[name].withColumn("run_date", F.lit(day)) for name, day in zip(names, NIGHTS, strict=True))
+    return first.union(second)
 
 
-def clicks(spark):
+def create_clicks(spark):
     rows = [(day, "", "", 10_000, 500, 50) for day in NIGHTS]
     columns = "run_date date, segment_by string, segment string, impressions long, clicks long, conversions long"
     return spark.createDataFrame(rows, columns)
@@ -74,17 +74,17 @@ WAYS = {
     "merge_summaries": lambda means, names, **options: merge_summaries(
         means[names[0]].union(means[names[1]]), **options
     ),
-    "roll_up": lambda means, names, **options: roll_up(nights(means, *names), periods="week", **options),
+    "roll_up": lambda means, names, **options: roll_up(union_nights(means, *names), periods="week", **options),
     "shift_of_means": lambda means, names, **options: shift_of_means(*(means[name] for name in names), **options),
     "business_link": lambda means, names, **options: business_link(
-        nights(means, *names), clicks(means["default"].sparkSession), **options
+        union_nights(means, *names), create_clicks(means["default"].sparkSession), **options
     ),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_means_of_two_rules_are_not_combined(means, way):
-    """Those of another configuration are, if it changes no value of a query: a cutoff was added."""
+    """Results of another configuration are combined if it changes no value of a query: a cutoff was added."""
     combine = WAYS[way]
     with (
         readable_errors(),
@@ -101,10 +101,10 @@ def test_means_of_two_rules_are_not_combined(means, way):
 
 
 def test_nights_without_rules_are_added_up(means):
-    """The merged mean is that of both, and says what is not known of it."""
+    """The merged mean is that of both; its rules are unknown."""
     old = means["default"].withColumn("rules", F.lit(None).cast("string"))
-    one = merge_summaries(means["default"].union(old)).where("segment_by = ''").first()
-    assert (one["n_queries"], read_rules(one["rules"])["unknown"]) == (24, "some")
+    merged = merge_summaries(means["default"].union(old)).where("segment_by = ''").first()
+    assert (merged["n_queries"], read_rules(merged["rules"])["unknown"]) == (24, "some")
     bare = means["default"].drop("rules", "convention", "config_hash")
     both = merge_summaries(bare.union(means["worst"].drop("rules", "convention", "config_hash"))).first()
     assert both["rules"] is None
@@ -129,7 +129,7 @@ def test_queries_of_two_rules_are_not_compared(queries, results, capsys):
     assert "results of different rules are combined, as requested; they differ in ties" in capsys.readouterr().out
 
 
-def test_what_differs_in_no_rule_is_compared(rankings, queries, results, capsys):
+def test_runs_of_equal_rules_are_compared(rankings, queries, results, capsys):
     """Two columns of scores, another cutoff, and rows of users."""
     two = [evaluate(rankings, score=name, k=2) for name in ("score", "other")]
     rows = compare(dict(zip("ab", two, strict=True)), baseline="a").summary.collect()
@@ -147,9 +147,9 @@ def test_what_differs_in_no_rule_is_compared(rankings, queries, results, capsys)
 
 
 def test_a_night_of_other_rules_begins_a_new_series(means):
-    flags = flag_changes(nights(means, "default", "worst"), start=NIGHTS[1]).where("segment_by = ''").first()
+    flags = flag_changes(union_nights(means, "default", "worst"), start=NIGHTS[1]).where("segment_by = ''").first()
     assert (flags["status"], flags["n_nights"]) == ("short_history", 0)
-    flags = flag_changes(nights(means, "default", "cutoffs"), start=NIGHTS[1]).where("segment_by = ''").first()
+    flags = flag_changes(union_nights(means, "default", "cutoffs"), start=NIGHTS[1]).where("segment_by = ''").first()
     assert flags["n_nights"] == 1
 
 
@@ -162,14 +162,14 @@ def test_a_report_has_a_table_for_each_set_of_rules(means):
     assert "different rules (ties: expected and worst)" in page
     same = means["default"].withColumn("run", F.lit("new")).union(means["cutoffs"].withColumn("run", F.lit("old")))
     assert [about for about, _ in report(same).contents.result_tables] == [""]
-    trend = report(nights(means, "default", "worst").withColumn("dataset", F.lit("shop"))).contents
+    trend = report(union_nights(means, "default", "worst").withColumn("dataset", F.lit("shop"))).contents
     assert [result.change.kind for result in trend.results] == ["incomparable"]
-    trend = report(nights(means, "default", "cutoffs").withColumn("dataset", F.lit("shop"))).contents
+    trend = report(union_nights(means, "default", "cutoffs").withColumn("dataset", F.lit("shop"))).contents
     assert [result.change.kind for result in trend.results] == ["unclear"]
 
 
-def test_every_result_says_its_rules(spark, rankings, results):
-    """Whatever ranks: windows, arrays of relevances, lists of items."""
+def test_every_result_has_its_rules(spark, rankings, results):
+    """For any ranking: windows, arrays of relevances, lists of items."""
     weighted = evaluate(rankings.withColumn("w", F.lit(2.0)), k=2, weight="w", strategy="window")
     lists = spark.createDataFrame(
         [("q", ["a", "b"], ["b"])], "query_id string, ranked array<string>, items array<string>"
@@ -192,7 +192,7 @@ def test_mlflow_refuses_other_rules_under_one_prefix(means, tmp_path, monkeypatc
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
-    stamped = {name: one.withColumn("package_version", F.lit("1")) for name, one in means.items()}
+    stamped = {name: frame.withColumn("package_version", F.lit("1")) for name, frame in means.items()}
     try:
         with mlflow.start_run() as run:
             log_evaluation(stamped["default"])

@@ -1,4 +1,4 @@
-"""Krippendorff's ordinal alpha: published tables, the tool that computes it, and parts that are merged."""
+"""Krippendorff's ordinal alpha: published tables, the krippendorff package, and merged parts."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ FOUR_BY_TWELVE = [
 FIVE_ITEMS = [[3, 3, 2], [0, 1, 0], [-1, -1], [2], [1, 2, 2]]
 
 
-def ragged(items):
+def concatenate(items):
     lengths = [len(ratings) for ratings in items]
     values = np.array([rating for ratings in items for rating in ratings], dtype=np.float64)
     return values, np.cumsum([0, *lengths])
 
 
-def alpha(items):
-    return ordinal_alpha(count_rating_pairs(*ragged(items)))
+def compute_alpha(items):
+    return ordinal_alpha(count_rating_pairs(*concatenate(items)))
 
 
-def columns_of(table):
+def transpose(table):
     return [[value for value in unit if value == value] for unit in zip(*table, strict=True)]
 
 
 def test_five_items():
-    """krippendorff 0.9.0 gives .858490566038."""
-    actual = alpha(FIVE_ITEMS)
+    """Expected: krippendorff 0.9.0 gives .858490566038."""
+    actual = compute_alpha(FIVE_ITEMS)
     assert actual.alpha == pytest.approx(0.858490566038, abs=1e-12)
     assert actual[1:] == (None, 4, 11)
 
 
 def test_four_observers_and_twelve_units():
-    """krippendorff 0.9.0 gives .815387503755; the textbook 0.815."""
-    actual = alpha(columns_of(FOUR_BY_TWELVE))
+    """Expected: krippendorff 0.9.0 gives .815387503755; the textbook 0.815."""
+    actual = compute_alpha(transpose(FOUR_BY_TWELVE))
     assert actual.alpha == pytest.approx(0.815387503755, abs=1e-12)
     assert actual[1:] == (None, 11, 40)
 
@@ -56,8 +56,8 @@ def test_four_observers_and_twelve_units():
         ([[1, 1], [2, 2]], (1.0, None, 2, 4)),
     ],
 )
-def test_what_has_no_alpha_has_a_reason(items, expected):
-    assert alpha(items) == expected
+def test_undefined_alpha_has_a_reason(items, expected):
+    assert compute_alpha(items) == expected
 
 
 def random_items(seed):
@@ -73,10 +73,10 @@ def test_the_same_as_krippendorff(seed):
     items = random_items(seed)
     widest = max(map(len, items))
     table = np.array([[*ratings, *[NONE] * (widest - len(ratings))] for ratings in items]).T
-    actual = alpha(items)
+    actual = compute_alpha(items)
     try:
         expected = peer.alpha(reliability_data=table, level_of_measurement="ordinal")
-    except ValueError:  # it raises where there is no alpha
+    except ValueError:  # it raises if alpha is undefined
         assert actual.alpha is None
     else:
         assert actual.alpha == pytest.approx(expected, abs=1e-12)
@@ -92,7 +92,7 @@ def test_pairs_are_those_of_two_loops(seed):
                 if i != j:
                     key = (len(ratings), first, second)
                     expected[key] = expected.get(key, 0) + 1
-    actual = zip(*(column.tolist() for column in count_rating_pairs(*ragged(items))), strict=True)
+    actual = zip(*(column.tolist() for column in count_rating_pairs(*concatenate(items))), strict=True)
     assert {row[:3]: row[3] for row in actual} == expected
 
 
@@ -100,7 +100,7 @@ def test_pairs_are_those_of_two_loops(seed):
 def test_parts_in_any_order_give_the_same_bits(seed):
     items, generator = random_items(seed), np.random.default_rng(seed)
     shuffled = [generator.permutation(items[at]).tolist() for at in generator.permutation(len(items))]
-    parts = [count_rating_pairs(*ragged(part)) for part in (shuffled[:3], shuffled[3:4], shuffled[4:])]
+    parts = [count_rating_pairs(*concatenate(part)) for part in (shuffled[:3], shuffled[3:4], shuffled[4:])]
     together = PairCounts(*map(np.concatenate, zip(*parts, strict=True)))
     order = generator.permutation(len(together.n))
-    assert ordinal_alpha(PairCounts(*[column[order] for column in together])) == alpha(items)
+    assert ordinal_alpha(PairCounts(*[column[order] for column in together])) == compute_alpha(items)

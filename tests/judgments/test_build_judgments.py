@@ -1,4 +1,4 @@
-"""`build-judgments`: what it writes, what the main job makes of it, what it counts and what it refuses."""
+"""`build-judgments`: output, its use by the main job, counts and refusals."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def write_ratings(path, rows=RATINGS):
     return write(path, rows, RATING_NAMES)
 
 
-def from_events(*arguments):
+def run_events(*arguments):
     return run_command("build-judgments", "events", *arguments)
 
 
-def from_annotators(*arguments):
+def run_annotators(*arguments):
     return run_command("build-judgments", "annotators", *arguments)
 
 
@@ -81,7 +81,7 @@ def ratings(folder):
 @pytest.mark.usefixtures("spark")
 def test_events_become_judgments_that_the_main_job_reads(folder, events, tmp_path):
     options = (*GRADES, "--from", "2026-02-15", "--as-of", "2026-03-01", "--dedup", "event_id", "--rule", "sum")
-    ended = from_events("--input", events, *options, *NIGHT, "--output", tmp_path / "judgments", "--json", "-")
+    ended = run_events("--input", events, *options, *NIGHT, "--output", tmp_path / "judgments", "--json", "-")
     assert (ended.code, ended.complaints) == (0, [])
     actual = {row["item_id"]: row for row in read_stored_rows(tmp_path / "judgments")}
     assert {item: (row["relevance"], row["rule"]) for item, row in actual.items()} == {
@@ -101,8 +101,8 @@ def test_events_become_judgments_that_the_main_job_reads(folder, events, tmp_pat
     judged = ("--input", run, "--judgments", tmp_path / "judgments", "--k", 2, "--json", "-")
     clipped = find_value(run_mean_ndcg(*judged, "--negative", "clip").json, "ndcg", 2)
     assert clipped == pytest.approx(0.630929753571)  # 7 / log2(3) over 7
-    kept = find_value(run_mean_ndcg(*judged, "--negative", "keep").json, "ndcg", 2)
-    assert kept == pytest.approx(0.559501182143)  # 2^-1 - 1 less, over 7
+    value_with_negatives = find_value(run_mean_ndcg(*judged, "--negative", "keep").json, "ndcg", 2)
+    assert value_with_negatives == pytest.approx(0.559501182143)  # 2^-1 - 1 less, over 7
 
 
 @pytest.mark.usefixtures("spark")
@@ -115,7 +115,7 @@ def test_ratings_become_judgments_and_disputes(folder, ratings, tmp_path):
         "--json",
         tmp_path / "out.json",
     )
-    ended = from_annotators("--input", ratings, "--rule", "majority", *NIGHT, *outputs)
+    ended = run_annotators("--input", ratings, "--rule", "majority", *NIGHT, *outputs)
     assert (ended.code, ended.complaints) == (0, [])
     actual = {row["item_id"]: row for row in read_stored_rows(tmp_path / "judgments")}
     assert {item: row["relevance"] for item, row in actual.items()} == {"i0": 3, "i1": 0, "i2": -1, "i3": 2, "i4": 2}
@@ -123,7 +123,7 @@ def test_ratings_become_judgments_and_disputes(folder, ratings, tmp_path):
     assert read_stored_rows(tmp_path / "disputes") == []
     assert "Krippendorff's alpha (ordinal) 0.8585, 11 ratings of 4 items" in ended.out
     again = write_ratings(folder / "more.parquet", [*RATINGS, ("q", "i3", "a9", 0.0, 1.0)])
-    assert from_annotators("--input", again, *NIGHT, *outputs).code == 0
+    assert run_annotators("--input", again, *NIGHT, *outputs).code == 0
     assert [row["item_id"] for row in read_stored_rows(tmp_path / "disputes")] == ["i3"]
     assert len(read_stored_rows(tmp_path / "judgments")) == 5  # the night was replaced
 
@@ -132,19 +132,19 @@ def test_ratings_become_judgments_and_disputes(folder, ratings, tmp_path):
 def test_csv(folder):
     rows = [("007", "a", "view", "2026-02-01 12:00:00"), ("007", "a", "cart", "2026-02-02T00:00:00+02:00")]
     path = write(folder / "events.csv", rows, EVENT_NAMES[:4])
-    ended = from_events("--input", path, "--rule", "last", "--json", "-")
+    ended = run_events("--input", path, "--rule", "last", "--json", "-")
     assert (ended.code, ended.json["by_rule"]) == (0, {"last": 1})
     bad = write(folder / "bad.csv", [*rows, ("007", "a", "view", "yesterday")], EVENT_NAMES[:4])
     bad.write_text(bad.read_text() + "007,b,view,2026-02-03 00:00:00,one more\n")
     reasons = ("ts_not_a_timestamp 1", "malformed_line 1")
-    assert_refused(from_events("--input", bad), "2 bad rows of 4", *reasons, "query_id=007")
+    assert_refused(run_events("--input", bad), "2 bad rows of 4", *reasons, "query_id=007")
 
 
 @pytest.mark.usefixtures("spark")
 def test_explain_runs_nothing(events, ratings, tmp_path):
     for ended in (
-        from_events("--input", events, "--output", tmp_path / "out", "--explain"),
-        from_annotators("--input", ratings, "--output", tmp_path / "out", "--explain"),
+        run_events("--input", events, "--output", tmp_path / "out", "--explain"),
+        run_annotators("--input", ratings, "--output", tmp_path / "out", "--explain"),
     ):
         assert ended.code == 0
         assert f"would write  judgments to {tmp_path / 'out'}" in ended.out
@@ -173,14 +173,14 @@ def test_bad_events_stop_the_job_or_are_counted(folder, tmp_path):
     path = write_events(folder / "bad_events.parquet", [*EVENTS, *[row for row, _ in BAD_EVENTS]])
     reasons = [reason for _, reason in BAD_EVENTS]
     outputs = ("--output", tmp_path / "judgments", "--json", tmp_path / "out.json")
-    assert_refused(from_events("--input", path, *GRADES, *outputs), "5 bad rows of 12 in the events", *reasons)
+    assert_refused(run_events("--input", path, *GRADES, *outputs), "5 bad rows of 12 in the events", *reasons)
     assert list(tmp_path.iterdir()) == []
     rejecting = ("--on-invalid", "reject", "--rejects", tmp_path / "rejects")
-    ended = from_events("--input", path, *GRADES, *outputs[:2], *rejecting, "--json", "-")
+    ended = run_events("--input", path, *GRADES, *outputs[:2], *rejecting, "--json", "-")
     assert ended.json["rows"]["rejected_by_reason"] == dict.fromkeys(sorted(reasons), 1)
     assert sorted(row["reason"] for row in read_stored_rows(tmp_path / "rejects")) == sorted(reasons)
     assert ended.json["judgments"] == len(read_stored_rows(tmp_path / "judgments")) == 4
-    limited = from_events("--input", path, *GRADES, "--on-invalid", "reject", "--max-reject-fraction", 0.1)
+    limited = run_events("--input", path, *GRADES, "--on-invalid", "reject", "--max-reject-fraction", 0.1)
     assert_refused(limited, "5 bad rows of 12", "--max-reject-fraction 0.1")
 
 
@@ -190,10 +190,10 @@ def test_bad_ratings_stop_the_job_or_are_counted(folder, tmp_path):
     path = write_ratings(folder / "bad_ratings.parquet", [*RATINGS, weightless, *[row for row, _ in BAD_RATINGS]])
     reasons = [reason for _, reason in BAD_RATINGS]
     options = ("--input", path, "--weight-col", "weight")
-    ended = from_annotators(*options, "--output", tmp_path / "judgments")
+    ended = run_annotators(*options, "--output", tmp_path / "judgments")
     assert_refused(ended, "3 bad rows of 16 in the ratings", *reasons)
     assert list(tmp_path.iterdir()) == []
-    ended = from_annotators(*options, "--on-invalid", "reject", "--json", "-")
+    ended = run_annotators(*options, "--on-invalid", "reject", "--json", "-")
     assert ended.json["rows"] == {
         **{"ratings": 12, "zero_weight": 1, "rejected": 3},
         "rejected_by_reason": dict.fromkeys(sorted(reasons), 1),
@@ -204,19 +204,19 @@ def test_bad_ratings_stop_the_job_or_are_counted(folder, tmp_path):
 @pytest.mark.usefixtures("spark")
 def test_an_annotator_who_rated_twice(folder, tmp_path):
     path = write_ratings(folder / "twice.parquet", [*RATINGS, RATINGS[0]])
-    ended = from_annotators("--input", path, "--output", tmp_path / "judgments", "--on-invalid", "reject")
+    ended = run_annotators("--input", path, "--output", tmp_path / "judgments", "--on-invalid", "reject")
     assert_refused(ended, "'a0' rated query_id=q, item_id=i0 twice", "Nothing was written")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("spark")
-def test_nothing_is_not_written_over_something(events, tmp_path):
+def test_empty_results_do_not_replace_stored_ones(events, tmp_path):
     options = ("--input", events, *GRADES, *NIGHT, "--output", tmp_path / "judgments")
-    assert from_events(*options).code == 0
+    assert run_events(*options).code == 0
     before = read_files(tmp_path)
-    assert_refused(from_events(*options, "--from", "2026-12-01"), "no events", "--allow-empty")
+    assert_refused(run_events(*options, "--from", "2026-12-01"), "no events", "--allow-empty")
     assert read_files(tmp_path) == before
-    assert from_events(*options, "--from", "2026-12-01", "--allow-empty").code == 0
+    assert run_events(*options, "--from", "2026-12-01", "--allow-empty").code == 0
     assert read_stored_rows(tmp_path / "judgments") == []
 
 
@@ -243,7 +243,7 @@ def test_nothing_is_not_written_over_something(events, tmp_path):
     ids=" ".join,
 )
 def test_option_of_events(options, named):
-    assert_refused(from_events("--input", "nowhere/at/all", *options), *named)
+    assert_refused(run_events("--input", "nowhere/at/all", *options), *named)
 
 
 @pytest.mark.parametrize(
@@ -257,22 +257,22 @@ def test_option_of_events(options, named):
     ids=" ".join,
 )
 def test_option_of_annotators(options, named):
-    assert_refused(from_annotators("--input", "nowhere/at/all", *options), *named)
+    assert_refused(run_annotators("--input", "nowhere/at/all", *options), *named)
 
 
 @pytest.mark.usefixtures("spark")
-def test_what_does_not_fit_the_table(events, ratings, tmp_path):
+def test_unsuitable_tables_are_refused(events, ratings, tmp_path):
     refused = {
-        from_events("--input", ratings): ("'event'", "event-col"),
-        from_events("--input", events, "--ts-col", "event"): ("'event'", "not a timestamp"),
-        from_annotators("--input", events): ("'annotator'", "annotator-col"),
-        from_events("--input", events, "--output", events): (str(events),),
-        from_events("--input", "/no/such/folder"): ("'/no/such/folder'",),
+        run_events("--input", ratings): ("'event'", "event-col"),
+        run_events("--input", events, "--ts-col", "event"): ("'event'", "not a timestamp"),
+        run_annotators("--input", events): ("'annotator'", "annotator-col"),
+        run_events("--input", events, "--output", events): (str(events),),
+        run_events("--input", "/no/such/folder"): ("'/no/such/folder'",),
     }
     for ended, named in refused.items():
         assert_refused(ended, *named)
 
 
 @pytest.mark.parametrize("words", [(), ("visitors",)], ids=len)
-def test_no_command(words):
+def test_unknown_commands_are_refused(words):
     assert_refused(run_command("build-judgments", *words), *(f"'{word}'" for word in words), "ommand")

@@ -1,4 +1,4 @@
-"""Ratings in Arrow batches: which annotators decided, why there is no relevance, and what is in dispute."""
+"""Ratings in Arrow batches: deciding annotators, reasons for no relevance, disputed items."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ndcg_spark.judgments.tasks import count_pairs, judge_items, measure_agreeme
 RATING = pa.struct([("relevance", pa.float64()), ("annotator", pa.string()), ("weight", pa.float64())])
 
 
-def batch_of(*items):
-    """Items of {annotator: relevance or (relevance, weight)}."""
+def build_batch(*items):
+    """Build a batch of items, each {annotator: relevance or (relevance, weight)}."""
     lists = []
     for at, ratings in enumerate(items):
-        rows = [(one if isinstance(one, tuple) else (one, 1.0), name) for name, one in ratings.items()]
+        rows = [(rating if isinstance(rating, tuple) else (rating, 1.0), name) for name, rating in ratings.items()]
         lists.append((f"i{at}", sorted((float(value), name, float(weight)) for (value, weight), name in rows)))
     ids, ratings = zip(*lists, strict=True)
     structs = [
-        [dict(zip(("relevance", "annotator", "weight"), element, strict=True)) for element in group]
-        for group in ratings
+        [dict(zip(("relevance", "annotator", "weight"), rating, strict=True)) for rating in item_ratings]
+        for item_ratings in ratings
     ]
     columns = [pa.array(["q"] * len(ids)), pa.array(ids), pa.array(structs, pa.list_(RATING))]
     return pa.RecordBatch.from_arrays(columns, names=["query_id", "item_id", "ratings"])
 
 
-def judged(*items, **options):
-    (actual,) = judge_items(iter([batch_of(*items)]), RatingSettings(**options))
-    return actual.to_pylist()
+def judge(*items, **options):
+    (judgments,) = judge_items(iter([build_batch(*items)]), RatingSettings(**options))
+    return judgments.to_pylist()
 
 
 FOUR = {"ann": (3, 1), "bob": (1, 0.5), "cy": (2, 1), "di": (-1, 0.25)}
@@ -46,7 +46,7 @@ FOUR = {"ann": (3, 1), "bob": (1, 0.5), "cy": (2, 1), "di": (-1, 0.25)}
     ],
 )
 def test_the_worked_values(options, relevance, decided_by):
-    (row,) = judged(FOUR, **options)
+    (row,) = judge(FOUR, **options)
     assert (row["relevance"], row["decided_by"]) == (relevance, decided_by)
     assert row["rule"] == ("tie" if relevance is None else options["rule"])
     assert (row["n_ratings"], row["weight_sum"], row["lowest"], row["highest"]) == (4, 2.75, -1.0, 3.0)
@@ -56,11 +56,11 @@ def test_the_worked_values(options, relevance, decided_by):
 
 @pytest.mark.parametrize("rule", ["mean", "median", "majority"])
 def test_no_relevance_has_a_reason(rule):
-    nothing, weightless, one = judged({}, {"ann": (3, 0), "bob": (0, 0)}, {"ann": 2}, rule=rule)
+    nothing, weightless, single = judge({}, {"ann": (3, 0), "bob": (0, 0)}, {"ann": 2}, rule=rule)
     assert (nothing["relevance"], nothing["rule"], nothing["n_ratings"]) == (None, "no_ratings", 0)
     assert (weightless["relevance"], weightless["rule"], weightless["weight_sum"]) == (None, "no_weight", 0.0)
-    assert (one["relevance"], one["rule"], one["decided_by"]) == (2.0, rule, ["ann"])
-    assert [row["disputed"] for row in (nothing, weightless, one)] == [False, False, False]
+    assert (single["relevance"], single["rule"], single["decided_by"]) == (2.0, rule, ["ann"])
+    assert [row["disputed"] for row in (nothing, weightless, single)] == [False, False, False]
     assert weightless["lowest"] is None
 
 
@@ -70,39 +70,40 @@ def test_no_relevance_has_a_reason(rule):
         ({"ann": 1, "bob": 2}, True),  # no majority
         ({"ann": 1, "bob": 2, "cy": 2}, False),
         ({"ann": 0, "bob": 2, "cy": 2}, True),  # range
-        ({"ann": (0, 0), "bob": 2, "cy": 2}, False),  # a rating without weight is none
+        ({"ann": (0, 0), "bob": 2, "cy": 2}, False),  # a rating without weight does not count
         ({"ann": 1, "bob": 1}, False),
         ({"ann": (1, 0.4), "bob": (2, 0.6)}, False),
         ({"ann": 1, "bob": 1.5, "cy": 2}, True),
     ],
 )
 def test_in_dispute(item, disputed):
-    (row,) = judged(item)
+    (row,) = judge(item)
     assert row["disputed"] is disputed
 
 
 def test_the_median_between_two():
-    (row,) = judged({"ann": 0, "bob": 3, "cy": 1, "di": 2}, rule="median")
+    (row,) = judge({"ann": 0, "bob": 3, "cy": 1, "di": 2}, rule="median")
     assert (row["relevance"], row["decided_by"]) == (1.5, ["cy", "di"])
 
 
-def test_ratings_of_weight_zero_count_in_a_column_of_their_own():
-    """The ratings of 0 and 9 weigh nothing; the others are 2 and 3."""
-    row, weightless = judged({"ann": 2, "bob": 3, "cy": (0, 0), "di": (9, 0)}, {"ann": (3, 0), "bob": (0, 0)})
+def test_ratings_of_weight_zero_have_their_own_count():
+    """The ratings 0 and 9 have no weight; the others are 2 and 3."""
+    row, weightless = judge({"ann": 2, "bob": 3, "cy": (0, 0), "di": (9, 0)}, {"ann": (3, 0), "bob": (0, 0)})
     assert (row["n_ratings"], row["n_zero_weight"], row["weight_sum"]) == (2, 2, 2.0)
     assert (row["lowest"], row["highest"], row["relevance"]) == (2.0, 3.0, 2.5)
     assert [cell["annotator"] for cell in row["ratings"]] == ["cy", "ann", "bob", "di"]
     assert (weightless["rule"], weightless["n_ratings"], weightless["n_zero_weight"]) == ("no_weight", 0, 2)
 
 
-def test_agreement_is_that_of_the_ratings_that_weigh_something():
+def test_agreement_ignores_ratings_without_weight():
     items = [dict(enumerate_names(values)) for values in ([3, 3, 2], [0, 1, 0], [-1, -1], [2], [1, 2, 2])]
-    more = [{**group, "zero": (at, 0)} for at, group in enumerate(items)]
+    more = [{**ratings, "zero": (at, 0)} for at, ratings in enumerate(items)]
     plain, weighted = (
-        next(count_pairs(iter([batch_of(*group)]), RatingSettings())).to_pylist() for group in (items, more)
+        next(count_pairs(iter([build_batch(*batch_items)]), RatingSettings())).to_pylist()
+        for batch_items in (items, more)
     )
     assert weighted == plain
-    (batch,) = count_pairs(iter([batch_of({"ann": 1, "bob": (2, 0)})]), RatingSettings())
+    (batch,) = count_pairs(iter([build_batch({"ann": 1, "bob": (2, 0)})]), RatingSettings())
     assert batch.num_rows == 0
 
 
@@ -119,7 +120,7 @@ def test_an_annotator_who_rated_twice(function):
 
 def test_pairs_of_two_batches_come_to_the_alpha_of_one():
     items = [dict(enumerate_names(values)) for values in ([3, 3, 2], [0, 1, 0], [-1, -1], [2], [1, 2, 2])]
-    counted = count_pairs(iter([batch_of(*items[:2]), batch_of(*items[2:])]), RatingSettings())
+    counted = count_pairs(iter([build_batch(*items[:2]), build_batch(*items[2:])]), RatingSettings())
     pairs = [row for batch in counted for row in batch.to_pylist()]
     batch = pa.RecordBatch.from_arrays([pa.array([pairs, []])], names=["pairs"])
     (actual,) = measure_agreement(iter([batch]))
@@ -134,7 +135,7 @@ def enumerate_names(values):
 
 
 def test_batches_without_rows():
-    empty = batch_of({"ann": 1}).slice(0, 0)
+    empty = build_batch({"ann": 1}).slice(0, 0)
     for function in (judge_items, count_pairs):
         (actual,) = function(iter([empty]), RatingSettings())
         assert actual.num_rows == 0

@@ -1,4 +1,4 @@
-"""Judgments from an event log: the worked values, the definition in plain loops, and the same bits in any order."""
+"""Judgments from an event log: worked values, the definition in plain loops, equal bits in any order."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ GRADES = {"dislike": -1.0, "skip": 0.0, "view": 1.0, "cart": 2.0, "purchase": 3.
 THREE = [Event("purchase", 14), Event("cart", 7), Event("view", 0.5)]
 
 
-def frame_of(spark, events):
+def create_events(spark, events):
     return spark.createDataFrame([event.row for event in events], EVENT_SCHEMA)
 
 
 def judge(frame, settings):
-    actual = {}
+    judgments = {}
     for row in judge_events(frame, settings).collect():
         values = row.asDict()
         for name in ("first_ts", "last_ts"):
             values[name] = values[name].astimezone(timezone.utc)
-        actual[values.pop("query_id"), values.pop("item_id")] = values
-    return actual
+        judgments[values.pop("query_id"), values.pop("item_id")] = values
+    return judgments
 
 
 # ----------------------------------------------------------------------------- the definition, without Spark
@@ -74,7 +74,7 @@ RULES = [
     ([Event("purchase", 2), Event("impression", 1)], {"rule": "last"}, 3.0, "last"),
     ([Event("skip", 2)], {}, 0.0, "best"),
     ([Event("view")] * 9, {"rule": "sum", "cap": 4.0}, 4.0, "sum"),
-    # The window has its begin and not its end.
+    # The window includes its begin, but not its end.
     ([Event("view", 3), Event("cart", 2), Event("purchase", 1)],
      {"start": AS_OF - timedelta(days=3), "as_of": AS_OF - timedelta(days=1), "rule": "sum", "cap": 10}, 3.0, "sum"),
 ]  # fmt: skip
@@ -113,28 +113,28 @@ LOG = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_every_pair_is_what_the_definition_says_in_any_order_to_the_bit(spark, settings):
-    expected, got = judge_by_loops(LOG, settings), judge(frame_of(spark, LOG).coalesce(1), settings)
+def test_judge_events_equals_the_definition_to_the_bit_in_any_order(spark, settings):
+    expected, got = judge_by_loops(LOG, settings), judge(create_events(spark, LOG).coalesce(1), settings)
     assert got.keys() == expected.keys()
     for pair, row in expected.items():
         close = pytest.approx(row["relevance"], abs=1e-12) if settings.half_life else row["relevance"]
         assert got[pair] == {**row, "relevance": close}, pair
     shuffled = random.Random(7).sample(LOG, len(LOG))
-    assert judge(frame_of(spark, shuffled).repartition(7), settings) == got
+    assert judge(create_events(spark, shuffled).repartition(7), settings) == got
 
 
-def test_that_test_would_catch_a_sum_of_doubles():
-    """The same values added as doubles: some of a few orders give another sum, so the test above can fail."""
+def test_sums_of_doubles_depend_on_the_order():
+    """As doubles some orders of these values give different sums, so the test above can fail."""
     values = [0.5 ** (day / 3.3) * 0.1 for day in range(40)]
     assert len({sum(random.Random(seed).sample(values, len(values))) for seed in range(20)}) > 1
 
 
-def test_a_sum_of_small_values_is_not_rounded_on_the_way(spark):
-    """In doubles 1 + 2^-54 is 1, however often it is done."""
+def test_sums_of_small_values_are_not_rounded_early(spark):
+    """In doubles 1 + 2^-54 is 1, however often it is added."""
     events = [Event("one"), *[Event("tiny")] * 5]
     settings = EventSettings(grades={"one": 1.0, "tiny": 2.0**-54}, rule="sum", cap=2.0)
-    (actual,) = judge(frame_of(spark, events), settings).values()
-    assert actual["relevance"] == 1 + 2.0**-52  # 1 + 5 * 2^-54 lies nearer to it than to 1
+    (actual,) = judge(create_events(spark, events), settings).values()
+    assert actual["relevance"] == 1 + 2.0**-52  # 1 + 5 * 2^-54 is nearer to it than to 1
 
 
 def test_a_window_without_time_zone_is_utc():
@@ -142,7 +142,7 @@ def test_a_window_without_time_zone_is_utc():
 
 
 def test_the_time_zone_of_the_session_does_not_matter(spark):
-    """Of timestamps without time zone, and of text; in New York 02:30 of 8 March 2026 does not exist."""
+    """Timestamps without time zone, and text; in New York 02:30 of 8 March 2026 does not exist."""
     texts = ["2026-03-08 02:30:00.000001", "2026-03-08T02:30:00Z", "2026-03-08", "2026-03-08 03:30:00+01:00"]
     rows = [("q", str(at), "view", text) for at, text in enumerate(texts)]
     before = spark.conf.get("spark.sql.session.timeZone")
@@ -166,7 +166,7 @@ def test_the_time_zone_of_the_session_does_not_matter(spark):
 
 def test_the_main_job_reads_the_judgments(spark):
     events = [Event("purchase", item="a"), Event("view", item="b"), Event("impression", item="c")]
-    judgments = judge_events(frame_of(spark, events), EventSettings())
+    judgments = judge_events(create_events(spark, events), EventSettings())
     run = spark.createDataFrame(
         [("q", "b", 3.0), ("q", "a", 2.0), ("q", "c", 1.0)], "query_id string, item_id string, score double"
     )
@@ -187,15 +187,15 @@ BAD = [
 ]
 
 
-def reasons_of(frame, settings):
+def list_reasons(frame, settings):
     return [row["reason"] for row in check_events(frame, settings).collect()]
 
 
 def test_bad_rows(spark):
     frame = spark.createDataFrame([Event("cart").row, *(row for row, _ in BAD)], EVENT_SCHEMA).coalesce(1)
-    assert reasons_of(frame, EventSettings()) == [None, *(reason for _, reason in BAD)]
-    (kept,) = judge_events(frame, EventSettings(on_invalid="reject")).collect()
-    assert (kept["relevance"], kept["n_events"]) == (2.0, 1)
+    assert list_reasons(frame, EventSettings()) == [None, *(reason for _, reason in BAD)]
+    (judgment,) = judge_events(frame, EventSettings(on_invalid="reject")).collect()
+    assert (judgment["relevance"], judgment["n_events"]) == (2.0, 1)
     unknown = frame.where("event = 'veiw'")
     assert collect_refusal(judge_events(unknown, EventSettings())).startswith(
         "bad row: unknown_event at query_id=q, item_id=i"
@@ -205,16 +205,16 @@ def test_bad_rows(spark):
     assert judge_events(unknown, EventSettings(start=AS_OF + timedelta(days=1))).count() == 0
 
 
-def test_nulls_that_deduplication_needs(spark):
+def test_null_ids_are_bad_only_if_deduplication_needs_them(spark):
     rows = [("q", "i", "view", AS_OF, None, "u"), ("q", "i", "view", AS_OF, "e", None)]
     frame = spark.createDataFrame(rows, EVENT_SCHEMA).coalesce(1)
-    assert reasons_of(frame, EventSettings(dedup="event_id")) == ["null_event_id", None]
-    assert reasons_of(frame, EventSettings(dedup="time", dedup_seconds=9)) == [None, "null_user"]
+    assert list_reasons(frame, EventSettings(dedup="event_id")) == ["null_event_id", None]
+    assert list_reasons(frame, EventSettings(dedup="time", dedup_seconds=9)) == [None, "null_user"]
     assert judge_events(frame, EventSettings()).first()["n_events"] == 2
 
 
-def test_columns_that_do_not_fit(spark):
-    events = frame_of(spark, THREE).withColumn("tags", F.array("event"))
+def test_missing_and_mistyped_columns_are_refused(spark):
+    events = create_events(spark, THREE).withColumn("tags", F.array("event"))
     for options, error, named in [
         ({"columns": EventColumns(query=("query",))}, MissingColumnError, "'query_id'"),
         ({"columns": EventColumns(item="item")}, MissingColumnError, "'item_id'"),
@@ -264,13 +264,13 @@ def test_columns_that_do_not_fit(spark):
         ({"columns": EventColumns(query=("event_id",)), "on_invalid": "skip"}, "on_invalid"),
     ],
 )
-def test_an_option_that_does_not_fit(options, named):
+def test_bad_option_is_refused(options, named):
     with pytest.raises(InvalidParameterError, match=named):
         EventSettings(**options)
 
 
 @pytest.mark.parametrize(("query", "item"), [((), "i"), (("q", "q"), "i"), (("q",), "q"), (("Rule",), "i")])
-def test_keys_that_do_not_fit(query, item):
+def test_bad_keys_are_refused(query, item):
     with pytest.raises(InvalidParameterError):
         EventColumns(query=query, item=item)
 
@@ -278,8 +278,8 @@ def test_keys_that_do_not_fit(query, item):
 # ------------------------------------------------------------------------------------------------------- cost
 
 
-def plan_text(frame):
-    """Spark's plan, as `explain` prints it."""
+def explain(frame):
+    """Return Spark's plan as printed by `explain`."""
     text = io.StringIO()
     with redirect_stdout(text):
         frame.explain()
@@ -288,15 +288,15 @@ def plan_text(frame):
 
 def test_one_shuffle_and_neither_sort_nor_python(spark):
     for name, settings in SETTINGS.items():
-        text = plan_text(judge_events(frame_of(spark, THREE), settings))
+        text = explain(judge_events(create_events(spark, THREE), settings))
         assert text.count("Exchange hashpartitioning") == text.count("Exchange") == 1, name
         assert not [step for step in ("Sort", "Python", "Arrow", "ObjectHashAggregate") if step in text], name
 
 
 def test_the_window_reaches_the_files(spark, tmp_path):
-    frame_of(spark, THREE).write.parquet(str(tmp_path / "events"))
+    create_events(spark, THREE).write.parquet(str(tmp_path / "events"))
     events = spark.read.parquet(str(tmp_path / "events"))
-    text = plan_text(judge_events(events, EventSettings(start=AS_OF, as_of=AS_OF + timedelta(days=1))))
+    text = explain(judge_events(events, EventSettings(start=AS_OF, as_of=AS_OF + timedelta(days=1))))
     (pushed,) = [line for line in text.splitlines() if "PushedFilters" in line]
     assert "GreaterThanOrEqual(ts" in pushed
     assert "LessThan(ts" in pushed

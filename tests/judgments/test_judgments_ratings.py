@@ -1,4 +1,4 @@
-"""Judgments from ratings on Spark: the worked values, agreement, bad rows, and the same bits in any order."""
+"""Judgments from ratings on Spark: worked values, agreement, bad rows, equal bits in any order."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ndcg_spark.judgments.settings import RatingColumns, RatingSettings
 SCHEMA = "query_id string, item_id string, annotator string, relevance double, weight double"
 WEIGHTED = RatingColumns(weight="weight")
 FOUR = [
-    ("q", "i", who, *its)
-    for who, its in {"a": (3.0, 1.0), "b": (1.0, 0.5), "c": (2.0, 1.0), "d": (-1.0, 0.25)}.items()
+    ("q", "i", who, *rating)
+    for who, rating in {"a": (3.0, 1.0), "b": (1.0, 0.5), "c": (2.0, 1.0), "d": (-1.0, 0.25)}.items()
 ]
 FIVE_ITEMS = [
     ("q", f"i{item}", f"a{who}", float(value), 1.0)
@@ -35,7 +35,7 @@ FIVE_ITEMS = [
 
 
 def test_the_agreement_of_five_items(spark):
-    """krippendorff 0.9.0 gives .858490566038; nights of other items add up to it."""
+    """Expected: krippendorff 0.9.0 gives .858490566038; nights with other items add up to it."""
     tables = [spark.createDataFrame(rows, SCHEMA) for rows in (FIVE_ITEMS[:6], FIVE_ITEMS[6:])]
     nights = [count_item_pairs(collect_ratings(table, RatingSettings()), RatingSettings()) for table in tables]
     whole = rating_agreement(spark.createDataFrame(FIVE_ITEMS, SCHEMA)).collect()
@@ -46,7 +46,7 @@ def test_the_agreement_of_five_items(spark):
     assert rating_agreement(nothing).collect() == [(None, "no_pairs", 0, 0)]
 
 
-def test_a_null_is_no_rating_and_minus_one_is_kept(spark):
+def test_nulls_are_not_ratings_and_minus_one_is(spark):
     rows = [("q", "i", "a", -1.0, 1.0), ("q", "i", "b", None, 1.0), ("q", "j", "a", None, 1.0)]
     actual = {row["item_id"]: row for row in from_ratings(spark.createDataFrame(rows, SCHEMA)).collect()}
     assert (actual["i"]["relevance"], actual["i"]["n_ratings"], actual["i"]["rule"]) == (-1.0, 1, "mean")
@@ -56,7 +56,7 @@ def test_a_null_is_no_rating_and_minus_one_is_kept(spark):
 def test_disputed_items_come_with_their_ratings(spark):
     rows = from_ratings(spark.createDataFrame(FOUR + FIVE_ITEMS, SCHEMA)).where("disputed").collect()
     assert [row["item_id"] for row in rows] == ["i"]
-    assert [tuple(element) for element in rows[0]["ratings"]] == [
+    assert [tuple(rating) for rating in rows[0]["ratings"]] == [
         (-1.0, "d", 1.0),
         (1.0, "b", 1.0),
         (2.0, "c", 1.0),
@@ -104,14 +104,14 @@ def test_bad_rows(spark):
     rejecting = RatingSettings(columns=WEIGHTED, on_invalid="reject")
     reasons = [row["reason"] for row in check_ratings(frame, rejecting).collect()]
     assert reasons == [None, *(reason for _, reason in BAD)]
-    (kept,) = judge_ratings(frame, rejecting).collect()
-    assert (kept["relevance"], kept["n_ratings"]) == (2.0, 1)
+    (judgment,) = judge_ratings(frame, rejecting).collect()
+    assert (judgment["relevance"], judgment["n_ratings"]) == (2.0, 1)
     first = frame.where("query_id is null")
     message = collect_refusal(judge_ratings(first, RatingSettings(columns=WEIGHTED)))
     assert message.startswith("bad row: null_query at query_id=")
 
 
-def test_text_is_read_as_numbers_where_asked_for(spark):
+def test_text_is_read_as_numbers_on_request(spark):
     frame = spark.createDataFrame(
         [("q", "i", "a", "2"), ("q", "i", "b", "two")],
         "query_id string, item_id string, annotator string, relevance string",
@@ -130,7 +130,7 @@ def test_an_annotator_who_rated_twice(spark):
     assert "annotator 'a' rated query_id=q, item_id=i twice" in collect_refusal(from_ratings(frame))
 
 
-def test_columns_that_are_missing(spark):
+def test_missing_columns_are_refused(spark):
     for columns in (RatingColumns(annotator="who"), RatingColumns(weight="w"), RatingColumns(relevance="label")):
         with pytest.raises(MissingColumnError):
             judge_ratings(spark.createDataFrame(FOUR, SCHEMA), RatingSettings(columns=columns))
@@ -140,6 +140,6 @@ def test_columns_that_are_missing(spark):
     "options",
     [{"rule": "mode"}, {"tie": "first"}, {"dispute_range": 0.0}, {"dispute_range": math.nan}, {"on_invalid": "x"}],
 )
-def test_an_option_that_does_not_fit(options):
+def test_bad_option_is_refused(options):
     with pytest.raises(InvalidParameterError):
         RatingSettings(**options)

@@ -1,6 +1,6 @@
-"""Whether larger is better: every metric of the registry through every place that draws a conclusion from its values.
+"""Directions of metrics: every metric of the registry in every place that interprets its values.
 
-A place gives a word for a rise and for a fall of each metric; what the words must be follows from `DIRECTIONS` alone.
+Each place has a word for a rise and a fall of a metric; the expected words follow from `DIRECTIONS` alone.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ ALL = {**DIRECTIONS, **OF_PARAMETERS, **UNKNOWN}
 SIGNS = {"rise": 1, "fall": -1}
 
 
-def expected(
+def build_expected(
     *, better: str, worse: str, rise: str = "", fall: str = "", of: dict[str, bool | None] | None = None
 ) -> dict[tuple[str, str], str]:
-    """What a place must give for (metric, `rise` or `fall`); `rise` and `fall` are its words without a direction."""
+    """Return the expected word by (metric, `rise` or `fall`); `rise` and `fall` are words without a direction."""
     neither = {"rise": rise, "fall": fall}
     return {
         (metric, way): neither[way] if larger is None else better if larger == (sign > 0) else worse
@@ -101,13 +101,13 @@ def test_stored_names_have_the_direction_of_their_metric():
 @pytest.mark.parametrize("base", [NamedMetric, Metric, CatalogueMetric, IntraListDiversity])
 @pytest.mark.parametrize("stated", [{}, {"larger_is_better": "yes"}, {"larger_is_better": 1}])
 def test_a_class_that_does_not_state_it_cannot_be_defined(base, stated):
-    """A subclass of a metric neither: `ild` is a subclass of `ils`."""
+    """Also a subclass of a metric: `ild` is a subclass of `ils`."""
     with pytest.raises(TypeError, match="metric 'new' must set larger_is_better itself: True, False or None; got"):
         type("New", (base,), {"name": "new", "about": "", "source": "", **stated})
 
 
 def test_the_page_of_metrics_has_all_directions():
-    """A row for each direction in the table of docs/metrics.md, with the names of its metrics."""
+    """docs/metrics.md has a table with a row for each direction and the names of its metrics."""
     text = (PROJECT_ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (larger|smaller|neither) \| (.+?) \|", text, re.MULTILINE))
     actual = {name: word for word, names in rows.items() for name in re.findall(r"`(\w+)`", names)}
@@ -124,7 +124,7 @@ COMPARED = {name: direction for name, direction in ALL.items() if name != "idcg"
 
 @pytest.fixture(scope="module")
 def comparison():
-    """Rows of `up` and `down` against `base` by (metric, way): 30 queries go that way, one the other, one neither."""
+    """Rows of `up` and `down` against `base` by (metric, way): 30 of 32 queries go that way."""
     metrics = tuple(MetricAt(Loss(name), EVERY) if name in UNKNOWN else build_metric(name) for name in COMPARED)
     settings = build_settings(runs=("base", "up", "down"), baseline="base", metrics=metrics)
     rows = []
@@ -138,19 +138,19 @@ def comparison():
 
 def test_verdicts(comparison):
     rows, _ = comparison
-    words = expected(better="better", worse="worse", rise="higher", fall="lower", of=COMPARED)
+    words = build_expected(better="better", worse="worse", rise="higher", fall="lower", of=COMPARED)
     assert {key: row["verdict"] for key, row in rows.items()} == words
 
 
 def test_wins_and_losses(comparison):
     """Without a direction a win is a higher value."""
     rows, _ = comparison
-    counts = expected(better=(30, 1, 1), worse=(1, 1, 30), rise=(30, 1, 1), fall=(1, 1, 30), of=COMPARED)
+    counts = build_expected(better=(30, 1, 1), worse=(1, 1, 30), rise=(30, 1, 1), fall=(1, 1, 30), of=COMPARED)
     assert {key: (row["n_wins"], row["n_ties"], row["n_losses"]) for key, row in rows.items()} == counts
 
 
-def test_what_no_direction_changes(comparison):
-    """Difference, interval, lift and p-values are those of the numbers, whatever is better."""
+def test_numbers_do_not_depend_on_the_direction(comparison):
+    """Difference, interval, lift and p-values are not turned."""
     rows, _ = comparison
     names = ("difference", "ci_low", "ci_high", "t", "p_value", "p_sign_flip", "p_holm", "lift", "mde", "state")
     for way in SIGNS:
@@ -159,7 +159,7 @@ def test_what_no_direction_changes(comparison):
 
 def test_sentences_of_comparisons(comparison):
     rows, settings = comparison
-    words = expected(
+    words = build_expected(
         better="is better than", worse="is worse than", rise="is higher than", fall="is lower than", of=COMPARED
     )
     said = {key: format_sentence(row, settings) for key, row in rows.items()}
@@ -167,7 +167,7 @@ def test_sentences_of_comparisons(comparison):
 
 
 def test_counts_of_other_metrics(comparison):
-    """The line that counts verdicts names the largest clear difference of each, whichever way it goes."""
+    """The line that counts verdicts names the largest clear difference in each direction."""
     rows, settings = comparison
     up = [row for (metric, way), row in rows.items() if way == "rise"]
     n = {word: sum(direction is larger for direction in COMPARED.values()) for word, larger in _WORDS.items()}
@@ -180,7 +180,7 @@ _WORDS = {"better": True, "worse": False, "higher": None}
 
 
 class Terminal(io.StringIO):
-    """What is printed as at a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -199,7 +199,7 @@ def test_colours_of_comparisons(comparison, monkeypatch):
             r"(\x1b\[[\d;]+m)?(?:better|worse|higher|lower)(?:\x1b| )", printed.getvalue().split("│", 1)[1]
         )
         actual[key] = {"\x1b[32m": "green", "\x1b[31m": "red"}.get(verdict, "none")
-    assert actual == expected(better="green", worse="red", rise="none", fall="none", of=COMPARED)
+    assert actual == build_expected(better="green", worse="red", rise="none", fall="none", of=COMPARED)
 
 
 INTERVALS = {"rise": {"difference": 0.2, "ci_low": -0.05, "ci_high": 0.5}}
@@ -207,13 +207,13 @@ INTERVALS["fall"] = {"difference": -0.2, "ci_low": -0.5, "ci_high": 0.05}
 
 
 def test_not_worse():
-    """ci_low > -margin where larger is better, ci_high < margin where smaller is; else nothing is worse or not."""
+    """ci_low > -margin if larger is better, ci_high < margin if smaller is; else there is no verdict."""
     actual = {
-        (metric, way): choose_verdict({"metric": metric, **group}, 0.5, alpha=0.05, margin=0.1)
+        (metric, way): choose_verdict({"metric": metric, **interval}, 0.5, alpha=0.05, margin=0.1)
         for metric in ALL
-        for way, group in INTERVALS.items()
+        for way, interval in INTERVALS.items()
     }
-    assert actual == expected(better="not_worse", worse="unclear", rise="unclear", fall="unclear")
+    assert actual == build_expected(better="not_worse", worse="unclear", rise="unclear", fall="unclear")
     ends = [(-0.1, 0.3), (-0.3, 0.1), (-0.0999, 0.3), (-0.3, 0.0999)]
     rows = [{"difference": 0.0, "ci_low": low, "ci_high": high} for low, high in ends]
     for metric, verdicts in (("ndcg", "uunu"), ("ils", "uuun"), ("judged", "uuuu")):
@@ -223,7 +223,7 @@ def test_not_worse():
 
 @pytest.mark.parametrize(("metric", "difference"), [("ndcg", -0.01), ("ils", 0.01)])
 def test_the_one_sided_p_is_of_the_worse_direction(metric, difference):
-    """By SciPy: the probability that a run which is worse by the margin looks as good."""
+    """By SciPy: the probability that a run that is worse by the margin looks this good."""
     row = {
         "metric": metric, "k": 10, "asked": None, "run": "new", "baseline": "old", "verdict": "not_worse",
         "n_wins": 1, "n_losses": 9, "n_queries": 12, "difference": difference, "std_error": 0.01,
@@ -233,8 +233,8 @@ def test_the_one_sided_p_is_of_the_worse_direction(metric, difference):
     assert f"one-sided p {p:.4f}, not adjusted" in format_sentence(row, build_settings(margin=0.04))
 
 
-def test_a_query_that_a_run_lacks_earns_it_nothing():
-    """`unpaired=zero` counts 0, unless that is the best value, or an empty list has no value: then it is left out."""
+def test_missing_queries_are_no_advantage():
+    """`unpaired=zero` counts 0, unless 0 is the best value or an empty list has no value (left out)."""
     metrics = tuple(MetricAt(Loss(name), EVERY) if name in UNKNOWN else build_metric(name) for name in COMPARED)
     rows = [{"query": f"q{at}", "run": run, "value": 0.5} for at in range(4) for run in (0, 1) if at or not run]
     actual = {row["metric"]: row for row in compare_rows(rows, build_settings(metrics=metrics, unpaired="zero"))}
@@ -253,12 +253,12 @@ def test_a_query_that_a_run_lacks_earns_it_nothing():
 
 
 @pytest.mark.parametrize("comparison", [">", ">=", "<", "<="])
-def test_gates_that_ask_for_what_is_worse_get_a_line(comparison):
-    """The gate itself never turns."""
+def test_gates_in_the_worse_direction_get_a_warning(comparison):
+    """The gate itself is never turned."""
     way = "rise" if ">" in comparison else "fall"
     more, less = ("more", "less") if way == "rise" else ("less", "more")
     known = {name: direction for name, direction in ALL.items() if name not in UNKNOWN}
-    lines = expected(better="", worse="gate {0} requires {1} of {2}, but {3} is better.", of=known)
+    lines = build_expected(better="", worse="gate {0} requires {1} of {2}, but {3} is better.", of=known)
     for metric in known:
         k = 5 if parse_metric(metric)[0].takes_cutoff else None
         named = metric if k is None else f"{metric}@{k}"
@@ -279,18 +279,18 @@ def test_gates_that_ask_for_what_is_worse_get_a_line(comparison):
 # ------------------------------------------------------------------------------------------------- nights, clicks
 
 
-def of_every_metric(rows, names):
+def repeat_for_metrics(rows, names):
     return [row | {"metric": name} for row in rows for name in names]
 
 
 def test_rules_of_flags(spark):
-    """Twelve usual weeks, and one far above or below; and two nights, of which the second is far from the first."""
+    """Twelve usual weeks and one far above or below; two nights, the second far from the first."""
     usual = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
     rows = []
     for way, sign in SIGNS.items():
         for run, values in (("long", [*usual, 0.44 + sign * 0.1]), ("short", [0.44, 0.44 + sign * 0.1])):
             nights = [row | {"run_date": nth_night(7 * at)} for at, row in enumerate(build_metric_rows(values))]
-            rows += [row | {"run": f"{run} {way}"} for row in of_every_metric(nights, ALL)]
+            rows += [row | {"run": f"{run} {way}"} for row in repeat_for_metrics(nights, ALL)]
     actual = judge_nights(spark.createDataFrame(rows, METRIC_COLUMNS), FlagSettings(direction="both")).where(
         "status in ('low', 'high')"
     )
@@ -298,7 +298,7 @@ def test_rules_of_flags(spark):
     for row in actual.collect():
         length, way = row["run"].split()
         rules[row["metric"], way, length] = (row["status"], *re.findall(r"\); (\w+ is \w+)", row["rule"]))
-    words = expected(better="better", worse="worse", rise="", fall="")
+    words = build_expected(better="better", worse="worse", rise="", fall="")
     statuses = {"rise": ("high", "higher is "), "fall": ("low", "lower is ")}
     assert rules == {
         (metric, way, length): (statuses[way][0], *([statuses[way][1] + word] if word else []))
@@ -308,13 +308,13 @@ def test_rules_of_flags(spark):
 
 
 def test_alarms_of_the_business_link(spark):
-    """Clicks fall by 4 %; the metric moves by 2.5 %. Where it moves for the better, the two contradict each other."""
+    """Clicks fall by 4 %; the metric moves by 2.5 %. If the metric improves, the two contradict each other."""
     values = [0.400, 0.402, 0.398, 0.401, 0.399, 0.400, 0.400, 0.410, 0.412, 0.409, 0.411, 0.413, 0.410, 0.412]
     falling = [0.8 - value for value in values]
     rows = [
         row | {"run": way}
-        for way, group in (("rise", values), ("fall", falling))
-        for row in of_every_metric(build_metric_rows(group), ALL)
+        for way, metric_values in (("rise", values), ("fall", falling))
+        for row in repeat_for_metrics(build_metric_rows(metric_values), ALL)
     ]
     metrics, clicks = (
         spark.createDataFrame(rows, METRIC_COLUMNS),
@@ -322,7 +322,7 @@ def test_alarms_of_the_business_link(spark):
     )
     links = link_metric(metrics, clicks, LinkSettings()).where("rate = 'ctr'").collect()
     actual = {(row["metric"], row["run"]): row["alarm"] or row["note"] or "" for row in links}
-    alarms = expected(better="alarm", worse="", rise="no_direction", fall="no_direction")
+    alarms = build_expected(better="alarm", worse="", rise="no_direction", fall="no_direction")
     named = {"rise": "metric_up_ctr_down", "fall": "metric_down_ctr_down"}
     assert actual == {key: named[key[1]] if word == "alarm" else word for key, word in alarms.items()}
 
@@ -355,7 +355,7 @@ OF_QUERIES = {name: direction for name, direction in ALL.items() if name not in 
 
 @dataclass(frozen=True)
 class Scored:
-    """Settings of an evaluation, as if all metrics had been computed for each query."""
+    """Settings of an evaluation with all metrics computed for each query."""
 
     settings: object
 
@@ -364,22 +364,22 @@ class Scored:
 
     @property
     def computed(self):
-        return tuple(MetricAt(metrics_of_query, 3) for metrics_of_query in metrics_of_queries())
+        return tuple(MetricAt(metric, 3) for metric in list_query_metrics())
 
 
-def metrics_of_queries():
+def list_query_metrics():
     return [parse_metric(name)[0] for name in OF_QUERIES]
 
 
 @pytest.fixture(scope="module")
 def per_query(spark):
-    """Four queries: one falls, one rises, one has no value in `new`, one has no row there; all metrics alike."""
+    """Four queries: one falls, one rises, one has no value in `new`, one has no row there; equal for all metrics."""
     values = {"a": (0.9, 0.2), "b": (0.1, 0.5), "c": (0.3, None)}
-    columns = [metric.column for metric in metrics_of_queries()]
+    columns = [metric.column for metric in list_query_metrics()]
     rows = [
         (run, query, 3, *[value] * len(columns), 1, "missing" if value is None else "evaluated")
-        for query, group in values.items()
-        for run, value in zip(("old", "new"), group, strict=True)
+        for query, run_values in values.items()
+        for run, value in zip(("old", "new"), run_values, strict=True)
     ]
     rows.append(("old", "d", 3, *[0.3] * len(columns), 1, "evaluated"))
     names = ", ".join(f"{name} double" for name in columns)
@@ -395,13 +395,13 @@ def test_queries_that_gained_and_lost(spark, per_query):
         find_changed_queries(
             per_query, result.ranking, Scored(result.settings), baseline="old", run="new", metric=metric.column, k=3
         ).selectExpr(f"'{metric}' AS metric", "change", "query_id")
-        for metric in metrics_of_queries()
+        for metric in list_query_metrics()
     ]
     actual: dict[tuple[str, str], set[str]] = {}
     for frame in frames:
         for row in frame.collect():
             actual.setdefault((row["metric"], row["query_id"]), set()).add(row["change"])
-    words = expected(better="gained", worse="lost", rise="higher", fall="lower", of=OF_QUERIES)
+    words = build_expected(better="gained", worse="lost", rise="higher", fall="lower", of=OF_QUERIES)
     ways = {"a": "fall", "b": "rise", "c": "fall", "d": "fall"}
     assert actual == {
         (metric, query): {words[metric, way]}
@@ -412,7 +412,7 @@ def test_queries_that_gained_and_lost(spark, per_query):
 
 
 def test_queries_of_a_report(per_query):
-    """The worst values come first, and those whose value got worse; those that changed without a direction."""
+    """Queries with the worst values come first, and queries that got worse; or changed, without a direction."""
     worst, losses = {}, {}
     for metric in OF_QUERIES:
         scope = Scope(dataset="", run_date=None, runs=("new", "old"), metric=metric, k=3)
@@ -430,18 +430,18 @@ def test_queries_of_a_report(per_query):
 TONIGHT, BEFORE = date(2026, 1, 31), date(2026, 1, 30)
 
 
-def mean(metric, run, value, by="", segment=""):
+def build_mean(metric, run, value, by="", segment=""):
     return Mean(
         run=run, by=by, segment=segment, metric=metric, k=10, value=value, n_queries=100, std_error=0.01,
         low=value - 0.02, high=value + 0.02,
     )  # fmt: skip
 
 
-def change(sign):
+def build_change(sign):
     return Change(kind="up" if sign > 0 else "down", difference=0.2 * sign, half=0.03, since=BEFORE)
 
 
-def comparison_row(metric, sign, verdict):
+def build_comparison_row(metric, sign, verdict):
     return ComparisonRow(
         run="new", baseline="old", by="", segment="", metric=metric, k=10, n_queries=100,
         difference=0.2 * sign, low=0.2 * sign - 0.05, high=0.2 * sign + 0.05, lift=None, wins=1,
@@ -449,35 +449,38 @@ def comparison_row(metric, sign, verdict):
     )  # fmt: skip
 
 
-def contents_of(metric, way, **parts):
-    """A night on which the run `new` goes one way, with what is given."""
+def build_contents(metric, way, **parts):
+    """Build a night on which the run `new` rises or falls, with other parts."""
     sign = SIGNS[way]
-    now, then = mean(metric, "new", 0.5 + 0.2 * sign), mean(metric, "new", 0.5)
+    now, then = build_mean(metric, "new", 0.5 + 0.2 * sign), build_mean(metric, "new", 0.5)
     nights = tuple(
-        TrendPoint(run_date=day, mean=one, config_hash="c") for day, one in ((BEFORE, then), (TONIGHT, now))
+        TrendPoint(run_date=day, mean=point_mean, config_hash="c")
+        for day, point_mean in ((BEFORE, then), (TONIGHT, now))
     )
-    given = {
-        "results": (RunResult(mean=now, change=change(sign), before=then),),
+    sections = {
+        "results": (RunResult(mean=now, change=build_change(sign), before=then),),
         "trend": Trend(nights={"new": nights}), **parts,
     }  # fmt: skip
-    return Contents(title="t", dataset="d", run_date=TONIGHT, metric=metric, k=10, level=0.95, means=(now,), **given)
+    return Contents(
+        title="t", dataset="d", run_date=TONIGHT, metric=metric, k=10, level=0.95, means=(now,), **sections
+    )
 
 
-def through_report(place, **parts):
-    return {(metric, way): place(contents_of(metric, way, **parts)) for metric in ALL for way in SIGNS}
+def map_nights(place, **parts):
+    return {(metric, way): place(build_contents(metric, way, **parts)) for metric in ALL for way in SIGNS}
 
 
-def unmoved(metric):
+def build_unchanged(metric):
     return RunResult(
-        mean=mean(metric, "new", 0.5), change=Change(kind="unclear", difference=0.0, half=0.03, since=BEFORE)
+        mean=build_mean(metric, "new", 0.5), change=Change(kind="unclear", difference=0.0, half=0.03, since=BEFORE)
     )
 
 
 def test_news_of_a_report():
-    """What got worse is news, by its name; a run that moved the other way, or that cannot be better, is none."""
-    actual = through_report(sentences.find_bad_news)
+    """A run that got worse is news, with its name; an improved run, or a metric without direction, is not."""
+    actual = map_nights(sentences.find_bad_news)
     words = {"rise": "rose by 0.200", "fall": "fell by 0.200"}
-    news = expected(better="", worse="news", rise="", fall="")
+    news = build_expected(better="", worse="news", rise="", fall="")
     assert {key: bool(text) for key, text in actual.items()} == {key: bool(word) for key, word in news.items()}
     assert all(words[way] in actual[metric, way] for (metric, way), word in news.items() if word)
 
@@ -486,9 +489,9 @@ def test_segments_that_got_worse():
     actual = {}
     for metric in ALL:
         for way, sign in SIGNS.items():
-            now, then = (mean(metric, "new", value, "country", "DE") for value in (0.5 + 0.2 * sign, 0.5))
-            row = SegmentRow(mean=now, change=change(sign), before=then)
-            contents = contents_of(metric, way, segments=Segments(rows=(row,)), results=(unmoved(metric),))
+            now, then = (build_mean(metric, "new", value, "country", "DE") for value in (0.5 + 0.2 * sign, 0.5))
+            row = SegmentRow(mean=now, change=build_change(sign), before=then)
+            contents = build_contents(metric, way, segments=Segments(rows=(row,)), results=(build_unchanged(metric),))
             said = [
                 text
                 for text in (sentences.find_bad_news(contents), *sentences.list_warnings(contents))
@@ -496,28 +499,28 @@ def test_segments_that_got_worse():
             ]
             actual[metric, way] = re.search(r"country=DE (\w+) from 0.5\d* to", said[0])[1] if said else ""
     moved = {"rise": "rose", "fall": "fell"}
-    words = expected(better="", worse="moved", rise="", fall="")
+    words = build_expected(better="", worse="moved", rise="", fall="")
     assert actual == {key: word and moved[key[1]] for key, word in words.items()}
 
 
 def test_flags_of_a_report():
-    """A flag for the worse is bad news and comes before a fall; others come last, in no colour of bad news."""
+    """A flag for the worse is bad news and comes before a fall; other flags come last, in a neutral colour."""
     actual = {}
     for metric in ALL:
         for way in SIGNS:
             flag = f"{'high' if way == 'rise' else 'low'}, 5.0 spreads from the usual value"
             of_segment = SegmentFlag(run="new", by="country", segment="DE", flag=flag)
-            contents = contents_of(
-                metric, way, results=(replace(unmoved(metric), flag=flag),),
+            contents = build_contents(
+                metric, way, results=(replace(build_unchanged(metric), flag=flag),),
                 flags=Flags(segments=(of_segment,), n_segments=1),
             )  # fmt: skip
             bad = [text for text in sentences.list_warnings(contents) if "is flagged" in text]
             others = [tone for tone, text in sentences.list_notices(contents) if "is flagged" in text]
-            # The headline has the flag of the run; lines have what it does not say.
+            # The headline has the flag of the run; lines have the rest.
             assert len(bad) + len(others) == 1
             actual[metric, way] = "worse" if bad else others[0]
-    assert actual == expected(better="better", worse="worse", rise="neutral", fall="neutral")
-    of_user = contents_of("judged", "rise", results=(replace(unmoved("judged"), flag="release day"),))
+    assert actual == build_expected(better="better", worse="worse", rise="neutral", fall="neutral")
+    of_user = build_contents("judged", "rise", results=(replace(build_unchanged("judged"), flag="release day"),))
     assert sentences.find_bad_news(of_user).startswith("Flagged release day")
 
 
@@ -526,28 +529,30 @@ def test_the_first_run_of_a_report_is_the_best():
         {"metric": "m", "k": 10, "run": run, "value": value} for run, value in (("b", 0.2), ("a", 0.1), ("c", None))
     ]
     for metric, direction in ALL.items():
-        group = [{**row, "metric": metric} for row in rows]
+        metric_rows = [{**row, "metric": metric} for row in rows]
         shown, left_out = choose_shown_runs(
-            group, (metric, 10), ReportLimits(runs=1), are_named=False, production=None
+            metric_rows, (metric, 10), ReportLimits(runs=1), are_named=False, production=None
         )
         assert shown == (("a",) if direction is False else ("b",))
         assert ("the 1 with the lowest " in left_out[0]) is (direction is False)
 
 
-def moving(metric):
-    """A night on which the run `rise` rises and the run `fall` falls, both flagged, each against `new`."""
-    verdicts = expected(better="better", worse="worse", rise="higher", fall="lower", of={metric: DIRECTIONS[metric]})
+def build_moving(metric):
+    """Build a night on which the run `rise` rises and the run `fall` falls, both flagged, each against `new`."""
+    verdicts = build_expected(
+        better="better", worse="worse", rise="higher", fall="lower", of={metric: DIRECTIONS[metric]}
+    )
     results, trend, rows = [], {}, []
     for way, sign in SIGNS.items():
-        now, then = mean(metric, way, 0.5 + 0.2 * sign), mean(metric, way, 0.5)
+        now, then = build_mean(metric, way, 0.5 + 0.2 * sign), build_mean(metric, way, 0.5)
         flags = {BEFORE: None, TONIGHT: "high, far" if sign > 0 else "low, far"}
         trend[way] = tuple(
-            TrendPoint(run_date=day, mean=group, config_hash="c", flag=flags[day])
-            for day, group in ((BEFORE, then), (TONIGHT, now))
+            TrendPoint(run_date=day, mean=point_mean, config_hash="c", flag=flags[day])
+            for day, point_mean in ((BEFORE, then), (TONIGHT, now))
         )
-        results.append(RunResult(mean=now, change=change(sign), before=then))
-        rows.append(replace(comparison_row(metric, sign, verdicts[metric, way]), run=way))
-    return contents_of(
+        results.append(RunResult(mean=now, change=build_change(sign), before=then))
+        rows.append(replace(build_comparison_row(metric, sign, verdicts[metric, way]), run=way))
+    return build_contents(
         metric,
         "rise",
         results=tuple(results),
@@ -557,10 +562,10 @@ def moving(metric):
 
 
 def test_colours_of_a_report():
-    """Of changes and verdicts in tables, of marks and rings of flagged nights in figures; and what is right of 0."""
+    """Colours of changes and verdicts in tables, of flagged nights in figures, and to the right of 0."""
     changed, verdicts, figures, captions = {}, {}, {}, {}
     for metric in DIRECTIONS:
-        page = draw_page(moving(metric))
+        page = draw_page(build_moving(metric))
         for way, arrow in (("rise", "▲"), ("fall", "▼")):
             changed[metric, way] = re.search(
                 rf'<td class="n"><span class="(\w+)"><span aria-hidden="true">{arrow}', page
@@ -571,11 +576,11 @@ def test_colours_of_a_report():
         marks = page[page.index('id="differences"') : page.index('id="comparison-table"')].split("</ul>")[1]
         figures[metric] = (rings, {name for name in ("run-0", "bad") if f"var(--{name})" in marks})
         captions[metric] = re.search(r"(\w+) of 0 is (\w+)\.", page).groups()
-    words = expected(better="better", worse="worse", rise="neutral", fall="neutral", of=DIRECTIONS)
+    words = build_expected(better="better", worse="worse", rise="neutral", fall="neutral", of=DIRECTIONS)
     assert changed == verdicts == words
     drawn = {None: ({"muted"}, set())}
     assert figures == {
-        name: drawn.get(group, ({"accent", "bad"}, {"run-0", "bad"})) for name, group in DIRECTIONS.items()
+        name: drawn.get(larger, ({"accent", "bad"}, {"run-0", "bad"})) for name, larger in DIRECTIONS.items()
     }
     of_side = {True: ("right", "better"), False: ("left", "better"), None: ("right", "higher")}
     assert captions == {metric: of_side[direction] for metric, direction in DIRECTIONS.items()}
@@ -585,21 +590,21 @@ def test_colours_of_a_report():
     ("metric", "colours"), [("ap", "better worse"), ("ils", "worse better"), ("gini", "neutral neutral")]
 )
 def test_the_colour_of_the_one_run_of_a_report(metric, colours):
-    pages = [draw_page(contents_of(metric, way)) for way in SIGNS]
+    pages = [draw_page(build_contents(metric, way)) for way in SIGNS]
     assert [re.search(r'<p class="change (\w+)">', page)[1] for page in pages] == colours.split()
     note = {"ap": "", "ils": " Smaller is better.", "gini": " Neither direction is better."}[metric]
     assert all(f"with its 95 % interval.{note}</p>" in page for page in pages)
 
 
 def test_changed_queries_in_a_report():
-    """Queries that gained and lost are in colour, those of a metric without a direction are not."""
+    """Gains and losses of queries are coloured, except for metrics without a direction."""
     colours = {}
     for change in ("gained", "lost", "higher", "lower"):
         row = ChangedQuery(
             change=change, run="new", baseline="old", query="q", metric="x", k=3, before=0.5, value=0.7,
             baseline_list=(), run_list=(),
         )  # fmt: skip
-        page = draw_page(contents_of("ndcg", "rise", changed=(row,)))
+        page = draw_page(build_contents("ndcg", "rise", changed=(row,)))
         title, colours[change] = re.search(
             r"<h3>(\w+ the most) from .*?<span class=\"(better|worse|neutral)\">", page, re.S
         ).groups()
@@ -607,9 +612,9 @@ def test_changed_queries_in_a_report():
     assert colours == {"gained": "better", "lost": "worse", "higher": "neutral", "lower": "neutral"}
 
 
-def test_a_gate_of_a_report_that_asks_for_what_is_worse():
+def test_gates_of_a_report_in_the_worse_direction():
     gate = GateResult(
         text="ils@10>=0.3", run="new", metric="ils", k=10, comparison=">=", bound=0.3, value=0.5, met=True
     )
-    said = sentences.list_warnings(contents_of("ndcg", "rise", gates=(gate, gate)))
+    said = sentences.list_warnings(build_contents("ndcg", "rise", gates=(gate, gate)))
     assert said == ["gate ils@10>=0.3 requires more of ils, but less is better."]

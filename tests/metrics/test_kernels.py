@@ -1,4 +1,4 @@
-"""Ragged sums, gains, discounts and DCG, against their definitions."""
+"""Ragged sums, gains, discounts and DCG, compared with their definitions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ numbers = st.floats(-1e6, 1e6)
 lists = st.lists(st.lists(numbers, max_size=6), max_size=6)
 
 
-def ragged(values: list[list[float]]) -> tuple[np.ndarray, np.ndarray]:
-    flat = np.array([value for element in values for value in element], dtype=np.float64)
+def concatenate(values: list[list[float]]) -> tuple[np.ndarray, np.ndarray]:
+    flat = np.array([value for listed in values for value in listed], dtype=np.float64)
     return flat, to_offsets(np.array([len(value) for value in values], dtype=np.int64))
 
 
-def plain_sum(values: list[float]) -> float:
+def sum_by_loop(values: list[float]) -> float:
     total = 0.0
     for value in values:
         total += value
@@ -38,35 +38,35 @@ def plain_sum(values: list[float]) -> float:
 
 @given(lists)
 def test_rows_know_their_query_and_rank(values):
-    _, offsets = ragged(values)
-    owners = [(query, rank) for query, one in enumerate(values) for rank in range(len(one))]
+    _, offsets = concatenate(values)
+    owners = [(query, rank) for query, listed in enumerate(values) for rank in range(len(listed))]
     assert list(zip(query_of_rows(offsets), rank_of_rows(offsets), strict=True)) == owners
 
 
 @given(lists)
 def test_a_query_sums_its_own_rows_in_order(values):
-    """Bit for bit what adding one after the other gives; no neighbour has a part in it."""
-    got = segment_sum(*ragged(values))
+    """Bit for bit the sum from left to right; neighbours have no influence."""
+    got = segment_sum(*concatenate(values))
     assert got.dtype == np.float64
-    assert got.tolist() == [plain_sum(value) for value in values]
+    assert got.tolist() == [sum_by_loop(value) for value in values]
 
 
 def test_empty_queries_sum_to_zero_wherever_they_are():
-    assert segment_sum(*ragged([[], [1.0], [], [2.0, 4.0], []])).tolist() == [0, 1, 0, 6, 0]
-    assert segment_sum(*ragged([[], []])).tolist() == [0, 0]
-    assert segment_sum(*ragged([])).tolist() == []
+    assert segment_sum(*concatenate([[], [1.0], [], [2.0, 4.0], []])).tolist() == [0, 1, 0, 6, 0]
+    assert segment_sum(*concatenate([[], []])).tolist() == [0, 0]
+    assert segment_sum(*concatenate([])).tolist() == []
 
 
 def test_nan_stays_in_its_query():
-    got = segment_sum(*ragged([[1.0], [math.nan, 1.0], [2.0]]))
+    got = segment_sum(*concatenate([[1.0], [math.nan, 1.0], [2.0]]))
     assert got[[0, 2]].tolist() == [1, 2]
     assert math.isnan(got[1])
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=4), max_size=6))
-def test_first_where_names_the_first_query_with_a_flag(flags):
-    flat, offsets = ragged(flags)
-    expected = next((query for query, one in enumerate(flags) if any(one)), None)
+def test_first_query_with_returns_the_first_flagged_query(flags):
+    flat, offsets = concatenate(flags)
+    expected = next((query for query, query_flags in enumerate(flags) if any(query_flags)), None)
     assert first_query_with(flat.astype(bool), offsets) == expected
 
 
@@ -101,7 +101,7 @@ def test_the_exponential_gain_of_whole_numbers_is_exact():
 
 
 def test_the_exponential_gain_does_not_depend_on_its_neighbours(monkeypatch):
-    """On a processor whose exp2 is an ulp off, as the comment in the kernel has it, 3 still gains 7."""
+    """With an exp2 that is off by one ulp (see the comment in the kernel), 3 still gains 7."""
     exact = np.exp2
     # stands in for: a processor whose exp2 is an ulp off, because this one may be exact
     monkeypatch.setattr(np, "exp2", lambda values: np.nextafter(exact(values), np.inf))
@@ -118,7 +118,7 @@ def test_the_exponential_gain_does_not_depend_on_its_neighbours(monkeypatch):
         "table:1=inf", "table:1=nan", "table:1=1e19",
     ],
 )  # fmt: skip
-def test_gains_that_are_none(spec):
+def test_bad_gains_are_refused(spec):
     with pytest.raises(InvalidParameterError):
         gain_function(spec)
 
@@ -147,7 +147,7 @@ def test_the_range_of_relevances_ends_where_the_gain_reaches_2_to_63(spec):
 
 
 @pytest.mark.parametrize("spec", ["binary", "table:0=0,1e300=5", lambda relevance: relevance])
-def test_what_has_no_bounds(spec):
+def test_gains_without_bounds(spec):
     assert relevance_range(spec) == (-math.inf, math.inf)
 
 
@@ -181,7 +181,7 @@ def test_a_longer_table_starts_with_the_shorter_one(spec, n, more):
     ["", "Log2", "log2:", "log", "log:", "log:1", "log:0.5", "log:x", "log:inf", "log:nan", "table", "table:",
      "table:1,,2", "table:1,x", "table:1,inf", "exponential"],
 )  # fmt: skip
-def test_discounts_that_are_none(spec):
+def test_bad_discounts_are_refused(spec):
     with pytest.raises(InvalidParameterError):
         check_discount(spec, 0)
 
@@ -202,25 +202,25 @@ def test_a_discount_table_must_cover_the_largest_cutoff():
 @pytest.mark.parametrize("k", [1, 2, 3, 5, None])
 @given(values=lists)
 def test_dcg_equals_the_definition(values, k):
-    got = dcg(*ragged(values), LOG2, k=k)
-    for value, one in zip(got, values, strict=True):
-        terms = [gain / math.log2(rank + 1) for rank, gain in enumerate(one[:k], start=1)]
+    got = dcg(*concatenate(values), LOG2, k=k)
+    for value, listed in zip(got, values, strict=True):
+        terms = [gain / math.log2(rank + 1) for rank, gain in enumerate(listed[:k], start=1)]
         assert value == pytest.approx(math.fsum(terms), rel=1e-12, abs=1e-9)
 
 
 @given(lists, st.integers(1, 8))
 def test_a_query_scores_the_same_alone_and_among_others(values, k):
-    together = dcg(*ragged(values), LOG2, k=k)
-    assert together.tolist() == [dcg(*ragged([value]), LOG2, k=k)[0] for value in values]
+    together = dcg(*concatenate(values), LOG2, k=k)
+    assert together.tolist() == [dcg(*concatenate([value]), LOG2, k=k)[0] for value in values]
 
 
 def test_an_empty_query_between_two_others_scores_zero():
-    assert dcg(*ragged([[1.0], [], [1.0, 1.0]]), INVERSE).tolist() == [1, 0, 1.5]
+    assert dcg(*concatenate([[1.0], [], [1.0, 1.0]]), INVERSE).tolist() == [1, 0, 1.5]
 
 
 def test_given_ranks_may_have_gaps():
     """Ranks 1, 3 | 2, 5: 6 + 3/3 | 4/2 + 5/5; the last is beyond the cutoff of 4."""
-    gains, offsets = ragged([[6.0, 3.0], [4.0, 5.0]])
+    gains, offsets = concatenate([[6.0, 3.0], [4.0, 5.0]])
     rank = np.array([0, 2, 1, 4])
     assert dcg(gains, offsets, INVERSE, rank=rank).tolist() == [7, 3]
     assert dcg(gains, offsets, INVERSE, rank=rank, k=4).tolist() == [7, 2]
@@ -234,10 +234,10 @@ def test_ranks_beyond_the_cutoff_need_no_discount():
 
 @given(lists)
 def test_sorting_within_queries(values):
-    flat, offsets = ragged(values)
+    flat, offsets = concatenate(values)
     before = flat.tolist()
     assert sort_within_queries(flat, offsets).tolist() == [
-        value for element in values for value in sorted(element)[::-1]
+        value for listed in values for value in sorted(listed)[::-1]
     ]
     assert flat.tolist() == before
 
@@ -251,6 +251,6 @@ def test_padding_fills_the_ranks_from_the_end_of_the_list_to_k(lengths, k, gain)
 
 
 @pytest.mark.parametrize("no_relevant", [0.0, 1.0, math.nan])
-def test_ndcg_where_there_is_nothing_relevant(no_relevant):
+def test_ndcg_without_relevant_items(no_relevant):
     got = ndcg(np.array([1.0, -1.0, 0.0, 3.0]), np.array([2.0, 4.0, 0.0, -1.0]), no_relevant=no_relevant)
     assert got.tolist() == pytest.approx([0.5, -0.25, no_relevant, no_relevant], nan_ok=True)

@@ -1,4 +1,4 @@
-"""Every metric against its definition, and what must hold for any list."""
+"""Every metric compared with its definition, and properties of any list."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def random_query(draw: random.Random, *, largest_group: int):
     return groups, [draw.choice((0, 1, 2, 3)) for _ in range(draw.randint(0, 3))]
 
 
-def judged_items(groups, missing):
-    return [row for group in groups for row in group if row is not None] + list(missing)
+def list_judged(groups, missing):
+    return [relevance for group in groups for relevance in group if relevance is not None] + list(missing)
 
 
-def defined(name: str, groups, missing, k: int) -> float:
+def compute_by_definition(name: str, groups, missing, k: int) -> float:
     metric = parse_metric(name)[0]
     options = {field: getattr(metric, field) for field in metric.__dataclass_fields__ if field in name}
-    definition = partial(DEFINITIONS[metric.name], judged=judged_items(groups, missing), k=k, **options)
+    definition = partial(DEFINITIONS[metric.name], judged=list_judged(groups, missing), k=k, **options)
     return average_over_orders(definition, groups)
 
 
 def test_every_metric_of_relevances_is_among_the_variants():
-    """Those that read items have definitions of their own (`tests/evaluation/test_item_metrics.py`)."""
+    """Metrics of items have their own definitions (`tests/evaluation/test_item_metrics.py`)."""
     elsewhere = {field.name for field in (*GAINS, *TIE_BOUNDS)}
     metrics = [parse_metric(name)[0] for name, kind in all_metrics().items() if issubclass(kind, Metric)]
     expected = {metric.name for metric in metrics if not metric.needs} - elsewhere
@@ -51,7 +51,7 @@ def test_every_metric_of_relevances_is_among_the_variants():
 
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("k", [1, 3, 5, 20])
-def test_by_its_definition_over_every_order_of_tied_items(name, k):
+def test_metric_equals_its_definition_over_every_order_of_ties(name, k):
     draw, metric = random.Random(f"{name} {k}"), parse_metric(name)[0]
     queries = [random_query(draw, largest_group=1 if metric.needs_order else 3) for _ in range(60)]
     cutoff = k if metric.takes_cutoff else None
@@ -59,7 +59,7 @@ def test_by_its_definition_over_every_order_of_tied_items(name, k):
         [groups for groups, _ in queries], [metric], unretrieved=[missing for _, missing in queries], max_k=cutoff
     )
     actual = metric.values(lists, cutoff)
-    wanted = [defined(name, groups, missing, k) for groups, missing in queries]
+    wanted = [compute_by_definition(name, groups, missing, k) for groups, missing in queries]
     np.testing.assert_allclose(actual, wanted, rtol=0, atol=1e-13)
 
 
@@ -67,10 +67,14 @@ def test_by_its_definition_over_every_order_of_tied_items(name, k):
 def test_a_query_has_the_same_bits_alone_and_in_a_batch_and_at_any_largest_cutoff(name):
     draw, metric = random.Random(name), parse_metric(name)[0]
     queries = [random_query(draw, largest_group=1 if at % 2 or metric.needs_order else 4) for at in range(80)]
-    queries = [([[1.5 if row == 1 else row for row in group] for group in groups], more) for groups, more in queries]
+    queries = [
+        ([[1.5 if relevance == 1 else relevance for relevance in group] for group in groups], more)
+        for groups, more in queries
+    ]
     k = 4 if metric.takes_cutoff else None
     together = metric.values(
-        build_lists([one for one, _ in queries], [metric], unretrieved=[more for _, more in queries], max_k=k), k
+        build_lists([groups for groups, _ in queries], [metric], unretrieved=[more for _, more in queries], max_k=k),
+        k,
     )
     for at, (groups, missing) in enumerate(queries):
         for largest in {k, None if k is None else 7, None}:
@@ -83,9 +87,9 @@ def test_the_best_order_is_the_maximum_and_all_values_lie_between_0_and_1(name):
     draw, metric = random.Random(name), parse_metric(name)[0]
     for _ in range(60):
         items = [draw.choice((None, 0, 1, 2, 3)) for _ in range(draw.randint(1, 8))]
-        best = sorted(items, key=lambda element: -1 if element is None else element, reverse=True)
+        best = sorted(items, key=lambda relevance: -1 if relevance is None else relevance, reverse=True)
         k = draw.randint(1, 9) if metric.takes_cutoff else None
-        lists = build_lists([[[item] for item in items], [[element] for element in best]], [metric], max_k=k)
+        lists = build_lists([[[item] for item in items], [[relevance] for relevance in best]], [metric], max_k=k)
         actual = metric.values(lists, k)
         assert 0 <= actual[0] <= actual[1] + 1e-15 <= 1 + 2e-15
 
@@ -99,7 +103,7 @@ def test_nothing_retrieved_and_nothing_at_all_give_0(name):
 
 
 def test_large_groups_of_tied_items_stay_exact():
-    """A constant scorer on 2,000 items: chances by exact fractions."""
+    """A constant scorer on 2,000 items; expected: chances as exact fractions."""
     group = [1] * 3 + [0] * 1997
     metric = parse_metric("success")[0]
     missed = 1997 * 1996 * 1995 * 1994 * 1993 / (2000 * 1999 * 1998 * 1997 * 1996)
@@ -124,7 +128,7 @@ def test_a_name_is_printed_as_it_is_read(name):
 
 
 @pytest.mark.parametrize(
-    ("given", "metric", "k"),
+    ("text", "metric", "k"),
     [
         ("AP", "ap", None), ("AP(rel=2)@100", "ap(rel=2)", "100"), ("P@5", "p", "5"), ("R@1000", "r", "1000"),
         ("RR@10", "rr", "10"), ("RBP(p=0.5)", "rbp(p=0.5)", None), ("Rprec", "rprec", None), ("MAP", "ap", None),
@@ -133,13 +137,13 @@ def test_a_name_is_printed_as_it_is_read(name):
         ("rprec@all", "rprec", "all"),
     ],
 )  # fmt: skip
-def test_names_of_ir_measures_are_understood(given, metric, k):
-    actual, cutoff = parse_metric(given)
+def test_names_of_ir_measures_are_understood(text, metric, k):
+    actual, cutoff = parse_metric(text)
     assert (str(actual), cutoff) == (metric, k)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("text", "message"),
     [
         ("apx@5", "unknown metric 'apx': did you mean 'ap'"),
         ("p(level=2)", "unknown parameter 'level'; it has rel"),
@@ -158,15 +162,15 @@ def test_names_of_ir_measures_are_understood(given, metric, k):
         ("", "is not of the form"),
     ],
 )
-def test_names_that_are_refused(given, message):
+def test_names_that_are_refused(text, message):
     with pytest.raises(InvalidParameterError, match=r"^[^\n]*$") as raised:
-        parse_metric(given)
+        parse_metric(text)
     assert message in str(raised.value)
 
 
 @for_any(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=2, unique=True))
 def test_different_metrics_have_different_columns(levels):
-    """Settings rely on it: the columns of a per-query table are named after metrics."""
+    """Per-query tables name their columns after metrics."""
     plain = [metric().column for metric in all_metrics().values()]
     assert len({*plain, *(parse_metric(f"p(rel={level!r})")[0].column for level in levels if level != 1)}) == (
         len(plain) + sum(level != 1 for level in levels)
@@ -183,8 +187,8 @@ def test_a_relevance_beyond_the_cutoff_is_not_refused():
     assert metric.values(build_lists([[[1], [3]]], [metric], max_k=5), 1).tolist() == [0.25]
 
 
-def test_a_constant_scorer_on_a_long_list_is_not_averaged_item_by_order():
-    """600 tied items, one of them relevant: it stands on each rank equally often."""
+def test_long_ties_are_averaged_fast():
+    """600 tied items, one of them relevant: it is equally likely at each rank."""
     metric = parse_metric("err(max_grade=1)")[0]
     actual = metric.values(build_lists([[[1] + [0] * 599]], [metric]), None)[0]
     assert actual == pytest.approx(sum(0.5 / (rank + 1) for rank in range(600)) / 600, abs=1e-15)
@@ -198,7 +202,7 @@ def test_a_given_rank_far_down_costs_no_table_of_all_ranks():
     assert metric.values(far, None).tolist() == pytest.approx([0.2], abs=1e-16)
 
 
-def test_every_metric_says_what_it_is():
+def test_every_metric_has_a_description():
     for name, metric in all_metrics().items():
         assert metric.name == name
         assert metric.about

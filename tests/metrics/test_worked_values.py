@@ -1,4 +1,4 @@
-"""Metrics against values that other tools give, and against their definitions.
+"""Metrics compared with values of other tools, and with their definitions.
 
 pte: pytrec_eval-terrier 0.5.11; te: trec_eval 10.0-rc3; rt: RecTools 0.19.0; rp: RePlay 0.22.0; rec: recommenders
 1.2.1; def: by definition; perm: also the mean over every order of tied items.
@@ -55,7 +55,7 @@ def test_a_list_with_unjudged_and_missing_items(metric, expected):
         ("err@3", 0.125651041667),
         ("ap@3", 0.094444444444),
         ("ap(denominator=hits)@3", 0.375),
-        ("judged@3", (1 + 2 * 3 / 4) / 3),  # one of rank 1, and two of four, of which three are judged
+        ("judged@3", (1 + 2 * 3 / 4) / 3),  # one item of rank 1, and two of four items, three of them judged
     ],
 )
 def test_tied_items_averaged_over_all_orders(metric, expected):  # perm

@@ -1,4 +1,4 @@
-"""Retrieval of DataFrames: every form of vector, real data against loops, and any partitioning."""
+"""Retrieval of DataFrames: every form of vector, real data against loops, any partitioning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ndcg_spark.retrieval.frames import list_labelled_items, rank_corpus, retrie
 CODES = RetrievalSettings(metric="hamming", labels="labels", parts=2)
 
 
-def table_178(spark, columns, name):
+def create_table_178(spark, columns, name):
     codes = [bytearray([code]) for code in columns["code"]]
     rows = list(zip(columns[name], codes, columns["labels"], strict=True))
     return spark.createDataFrame(rows, f"{name} string, code binary, labels array<int>")
@@ -30,7 +30,7 @@ def table_178(spark, columns, name):
 
 @pytest.fixture
 def tables_178(spark):
-    return table_178(spark, QUERY_178, "query_id"), table_178(spark, ITEMS_178, "item_id")
+    return create_table_178(spark, QUERY_178, "query_id"), create_table_178(spark, ITEMS_178, "item_id")
 
 
 def test_the_worked_codes(tables_178):
@@ -55,7 +55,7 @@ def test_other_metrics_of_the_worked_codes(tables_178):
 
 
 def test_table_and_judgments_are_those_of_the_main_evaluation(tables_178):
-    """The table of all items, judged by the table of relevant ones, has the NDCG of the direct evaluation."""
+    """The table of all items, with judgments of the relevant ones, has the NDCG of the direct evaluation."""
     rows = retrieve_items(*tables_178, CODES, k=100).collect()
     assert [(row["item_id"], row["score"], row["rank"], row["relevance"]) for row in rows] == [
         *zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), range(1, 9), (1, 0, 2, 3, 0, 1, 0, 2), strict=True)
@@ -77,7 +77,7 @@ def test_table_and_judgments_are_those_of_the_main_evaluation(tables_178):
 
 def test_every_form_of_vector(spark):
     rows = [(1, [1, 2, 2]), (2, [2, 1, 2]), (3, [0, 0, 5])]
-    sparse = [(one, Vectors.sparse(3, dict(enumerate(vector)))) for one, vector in rows]
+    sparse = [(key, Vectors.sparse(3, dict(enumerate(vector)))) for key, vector in rows]
     corpora = {"ml": spark.createDataFrame(sparse, ["item_id", "vector"])}
     whole = spark.createDataFrame(rows, "item_id int, vector array<int>")
     for kind in ("double", "float", "int"):
@@ -89,8 +89,8 @@ def test_every_form_of_vector(spark):
         assert [row["score"] for row in actual] == pytest.approx([1, 8 / 9], abs=1e-15), form
 
 
-def digits_tables(spark):
-    """Each image of a hand-written digit is a query over all others; labels are the digits."""
+def create_digits_tables(spark):
+    """Create queries and items from images of hand-written digits; labels are the digits."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -102,8 +102,8 @@ def digits_tables(spark):
 
 
 def test_digits_are_retrieved_as_by_loops(spark):
-    """Cosines of real images; codes and other metrics are held against loops in test_retrieval_blocks."""
-    queries, corpus, images, labels = digits_tables(spark)
+    """Cosines of real images; test_retrieval_blocks compares codes and other metrics with loops."""
+    queries, corpus, images, labels = create_digits_tables(spark)
     retrieval = RetrievalSettings(metric="cosine", labels="digit", exclude_self=True, parts=3)
     settings = evaluation_settings(k=[10, 100])
     values = score_queries(rank_corpus(queries, corpus, retrieval, settings), settings).collect()
@@ -120,8 +120,8 @@ def test_digits_are_retrieved_as_by_loops(spark):
     assert mean > 0.5  # a broken distance finds a tenth
 
 
-def test_partitions_and_stripes_leave_no_trace(spark):
-    queries, corpus, *_ = digits_tables(spark)
+def test_results_do_not_depend_on_partitions_and_stripes(spark):
+    queries, corpus, *_ = create_digits_tables(spark)
     queries, corpus = queries.limit(20), corpus.limit(300)
     actual: list[Any] = []
     for partitions, parts, block_bytes in ((1, 1, 2**25), (5, 4, 5000)):
@@ -134,7 +134,7 @@ def test_partitions_and_stripes_leave_no_trace(spark):
     assert len(actual[0]) == 100
 
 
-def test_segments_weights_and_a_run_go_along(spark, tables_178):
+def test_segments_weights_and_run_are_carried(spark, tables_178):
     queries = tables_178[0].selectExpr("*", "'de' country", "2.5 importance")
     settings = evaluation_settings(k=4, segments=["country"], weight="importance")
     rankings = rank_corpus(
@@ -152,7 +152,7 @@ def test_an_empty_corpus_finds_nothing(spark, tables_178):
     assert (row["status"], row["n_items"]) == ("unjudged", 0)
 
 
-def test_what_schemas_show_is_refused_at_once(spark, tables_178):
+def test_bad_schemas_are_refused_at_once(spark, tables_178):
     queries, corpus = tables_178
     with pytest.raises(MissingColumnError, match="'vector'"):
         retrieve_items(queries, corpus, RetrievalSettings())
@@ -168,9 +168,9 @@ def test_what_schemas_show_is_refused_at_once(spark, tables_178):
         rank_corpus(queries, corpus, RetrievalSettings(metric="hamming"), evaluation_settings(k=4))
 
 
-def test_columns_that_do_not_go_together_are_refused_at_once(tables_178):
+def test_incompatible_columns_are_refused_at_once(tables_178):
     queries, corpus = tables_178
-    texts = [element.withColumn("labels", F.col("labels").cast("array<string>")) for element in tables_178]
+    texts = [frame.withColumn("labels", F.col("labels").cast("array<string>")) for frame in tables_178]
     one_name = replace(CODES, query="item_id")
     for left, right, settings, message in (
         (
@@ -226,7 +226,7 @@ def test_evaluations_that_are_not_for_retrieval(options, message):
         ({"block_bytes": -1}, "block_bytes must be at least 1; got -1."),
     ],
 )
-def test_sizes_that_are_none(option, message):
+def test_bad_sizes_are_refused(option, message):
     with pytest.raises(InvalidParameterError, match=f"^{message}"):
         RetrievalSettings(**option)
 
@@ -235,13 +235,13 @@ def test_sizes_that_are_none(option, message):
 
 
 @pytest.mark.parametrize("k", [2.0, "all", True, 0, None, 1_000_001])
-def test_a_k_that_is_no_number_of_items(k):
+def test_bad_k_is_refused(k):
     with pytest.raises(InvalidParameterError, match=r"^k must be a whole number from 1 to 1,000,000; got .*\.$"):
         retrieve_items(None, None, CODES, k=k)
 
 
 def test_the_two_zeros_are_one_label_and_one_group(spark):
-    """As in Spark's join. Items of label or group 1 differ from both."""
+    """Equal as in Spark's join. Items of label or group 1 differ from both."""
     schema = "code binary, label double, kept float"
     queries = [("q-", -0.0, 0.0), ("q+", 0.0, -0.0)]
     items = [("i-", -0.0, -0.0), ("i+", 0.0, 0.0), ("i1", 1.0, 0.0), ("out", 0.0, 1.0)]
@@ -260,8 +260,8 @@ def test_the_two_zeros_are_one_label_and_one_group(spark):
     assert {(row["query_id"], row["item_id"]) for row in judged.collect()} == pairs
 
 
-def test_a_label_of_an_array_that_an_int_does_not_hold(spark):
-    """4,294,967,297 is 2^32 + 1, of which an int keeps the 1."""
+def test_array_label_beyond_int_is_refused(spark):
+    """4,294,967,297 is 2^32 + 1; as an int it would be 1."""
     rows = [("a", bytearray(b"1"), [1, 4_294_967_297])]
     queries, corpus = (
         spark.createDataFrame(rows, f"{key} string, code binary, labels array<bigint>")

@@ -1,4 +1,4 @@
-"""Retrieval by worker functions: worked values, loops as an oracle, and the same bits for any shape of blocks."""
+"""Retrieval by worker functions: worked values, loops as an oracle, equal bits for any shape of blocks."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ndcg_spark.retrieval.tasks.merging import build_ideal_lists
 METRICS = ("cosine", "inner", "euclidean", "hamming")
 
 
-def table_178(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The worked example in one form of code."""
+def build_table_178(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Build the worked example in one form of code."""
 
     def code(number: int) -> Any:
         if kind == "bytes":
@@ -48,8 +48,8 @@ def table_178(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.parametrize("kind", ["bytes", "words", "signs"])
 @pytest.mark.parametrize("parts", [1, 3])
 def test_the_worked_codes_by_hand(kind, parts):
-    """Distances of 10110010: counted by hand. NDCG with 2^rel - 1: by every order of the tied items."""
-    queries, items = table_178(kind)
+    """Distances of 10110010, counted by hand. NDCG with 2^rel - 1, by every order of the tied items."""
+    queries, items = build_table_178(kind)
     actual = find_items(queries, items, "hamming", 8, kind=kind, parts=parts)
     assert actual == {"q": [*zip("abcdefgh", (0, -1, -1, -2, -2, -2, -3, -5), strict=True)]}
     values = score_queries(queries, items, "hamming", (4, 8), kind=kind, parts=parts)
@@ -61,13 +61,13 @@ def test_the_worked_codes_by_hand(kind, parts):
     ("ties", "value"), [("best", 0.545807162524), ("worst", 0.230979617976), ("item_asc", 0.509516637170)]
 )
 def test_the_worked_codes_under_other_tie_rules(ties, value):
-    queries, items = table_178("bytes")
+    queries, items = build_table_178("bytes")
     (row,) = score_queries(queries, items, "hamming", (4,), kind="bytes", convention=f"default;ties={ties}")
     assert row["ndcg"] == pytest.approx(value, abs=1e-12)
 
 
 def test_the_whole_list_is_k_8_of_8():
-    queries, items = table_178("bytes")
+    queries, items = build_table_178("bytes")
     (whole,) = score_queries(queries, items, "hamming", (None,), kind="bytes")
     assert whole["ndcg"] == pytest.approx(0.604153514849, abs=1e-12)
 
@@ -126,7 +126,7 @@ def test_the_ideal_list_has_the_best_k_by_gain():
 
 
 def random_tables(seed: int, metric: str) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Vectors on a coarse grid, so that many tie, or of any size; +1 and -1 codes."""
+    """Generate vectors on a coarse grid, so that many tie, or of any size; or codes of +1 and -1."""
     rng = np.random.default_rng(seed)
     n_queries, n_items, width = int(rng.integers(1, 30)), int(rng.integers(1, 300)), int(rng.integers(1, 90))
     n_labels = int(rng.integers(1, 80))
@@ -142,7 +142,7 @@ def random_tables(seed: int, metric: str) -> tuple[dict[str, Any], dict[str, Any
         labels = rng.random((n, n_labels)) < 0.2
         ids = rng.permutation(3 * n)[:n]
         return {
-            "id": ids.tolist() if seed % 3 else [f"{name}{element}" for element in ids],
+            "id": ids.tolist() if seed % 3 else [f"{name}{number}" for number in ids],
             "vector": list(vectors),
             "labels": labels.astype(int).tolist(),
             "same": rng.choice(["x", "y", "z"], size=n).tolist(),
@@ -212,15 +212,15 @@ def test_any_shape_of_blocks_gives_the_same_bits(metric, k):
         values = score_queries(queries, items, metric, (3, k), kind=kind, **choices)
         best = find_items(queries, items, metric, k or 5, kind=kind, **choices)
         actual.append((sorted(values, key=lambda row: (row["query_id"], row["k"] or 0)), dict(sorted(best.items()))))
-    assert all(element == actual[0] for element in actual)
+    assert all(result == actual[0] for result in actual)
 
 
 def test_the_query_itself_and_other_tenants_are_left_out():
-    """Of four equal vectors a query finds those of its tenant but itself; the ideal list knows no others."""
+    """Of four equal vectors a query finds the others of its tenant; so does the ideal list."""
     table = {"id": [1, 2, 3, 4], "vector": [[1.0]] * 4, "labels": ["a", "a", "b", "a"], "same": ["x", "x", "x", "y"]}
     choices = {"same": "same", "exclude_self": True, "parts": 2}
     actual = find_items(table, table, "cosine", 4, labels="labels", **choices)
-    assert {query: [item for item, _ in group] for query, group in actual.items()} == {
+    assert {query: [item for item, _ in found_items] for query, found_items in actual.items()} == {
         1: [2, 3],
         2: [1, 3],
         3: [1, 2],
@@ -261,9 +261,11 @@ def test_bad_vectors_are_refused(metric, kind, vectors, reason):
 
 
 def test_packed_bits_may_be_those_of_1_and_of_minus_1():
-    """In a number of its own 1 is one bit and -1 is 64 of them. In two, 6 and 7 differ in one."""
-    one = find_items({"id": [1], "vector": [[1]]}, {"id": [2, 3], "vector": [[1], [-1]]}, "hamming", 2, kind="words")
-    assert one == {1: [(2, 0), (3, -63)]}
+    """In one word, -1 has 64 bits set and 1 has one. In two words, 6 and 7 differ in one bit."""
+    single_word = find_items(
+        {"id": [1], "vector": [[1]]}, {"id": [2, 3], "vector": [[1], [-1]]}, "hamming", 2, kind="words"
+    )
+    assert single_word == {1: [(2, 0), (3, -63)]}
     items = {"id": [2, 3], "vector": [[5, 6], [5, 7]]}
     two = find_items({"id": [1], "vector": [[5, 6]]}, items, "hamming", 2, kind="words")
     assert two == {1: [(2, 0), (3, -1)]}
@@ -275,7 +277,7 @@ def test_two_lengths_in_different_batches_are_refused():
         find_items({"id": [1], "vector": [[1.0, 2.0]]}, items, "cosine", 3, rows=1)
 
 
-def test_a_zero_vector_scores_zero_where_that_is_asked_for():
+def test_zero_vectors_score_zero_on_request():
     items = {"id": [1, 2, 3], "vector": [[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]]}
     actual = find_items({"id": [0], "vector": [[1.0, 0.0]]}, items, "cosine", 3, zero_vector="zero")
     assert actual == {0: [(3, 1.0), (2, 0.0), (1, -1.0)]}
@@ -288,9 +290,9 @@ def test_bad_labels_are_refused(labels):
                       {"id": [2], "vector": [[1.0]], "labels": labels}, "cosine", (3,))  # fmt: skip
 
 
-def test_a_query_or_a_found_item_that_comes_twice_is_refused():
-    one, two = {"id": [1], "vector": [[1.0]]}, {"id": [2, 2], "vector": [[1.0], [2.0]]}
+def test_duplicate_queries_and_items_are_refused():
+    queries, items = {"id": [1], "vector": [[1.0]]}, {"id": [2, 2], "vector": [[1.0], [2.0]]}
     with pytest.raises(InputRefusedError, match="a query appears twice: query_id=2"):
-        find_items(two, one, "cosine", 3, rows=1)
+        find_items(items, queries, "cosine", 3, rows=1)
     with pytest.raises(InputRefusedError, match="an item appears twice in the results of query_id=1"):
-        find_items(one, two, "cosine", 3, rows=1)
+        find_items(queries, items, "cosine", 3, rows=1)

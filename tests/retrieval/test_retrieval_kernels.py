@@ -1,4 +1,4 @@
-"""Screens keep their margin, exact scores do not depend on their block, and bits are counted."""
+"""Screens keep their margin, exact scores do not depend on blocks, bits are counted."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ndcg_spark.retrieval.kernels import build_screen, count_ties, find_candidat
 REAL = ("cosine", "inner", "euclidean")
 
 
-def vectors(rng, n, width, shape):
-    """Vectors that are easy, far from the origin, of very different lengths, or nearly the same."""
-    actual = rng.normal(size=(n, width))
+def generate_vectors(rng, n, width, shape):
+    """Generate vectors that are easy, far from the origin, of very different lengths, or nearly equal."""
+    generated = rng.normal(size=(n, width))
     if shape == "far":
-        return actual + 1e6
+        return generated + 1e6
     if shape == "lengths":
-        return actual * 10.0 ** rng.integers(-9, 9, size=(n, 1))
-    return 1 + actual * 1e-9 if shape == "near" else actual
+        return generated * 10.0 ** rng.integers(-9, 9, size=(n, 1))
+    return 1 + generated * 1e-9 if shape == "near" else generated
 
 
-def all_scores(metric, left, right):
+def score_all(metric, left, right):
     rows, columns = np.divmod(np.arange(len(left) * len(right)), len(right))
     return score_pairs(metric, left, right, rows, columns).reshape(len(left), len(right))
 
@@ -45,8 +45,8 @@ def all_scores(metric, left, right):
 @pytest.mark.parametrize("metric", REAL)
 def test_a_screen_keeps_its_margin(metric, width, shape):
     rng = np.random.default_rng(width)
-    left, right = (make_vectors(vectors(rng, n, width, shape)) for n in (40, 500))
-    screen, scores = build_screen(metric, left, right), all_scores(metric, left, right)
+    left, right = (make_vectors(generate_vectors(rng, n, width, shape)) for n in (40, 500))
+    screen, scores = build_screen(metric, left, right), score_all(metric, left, right)
     values = np.stack([screen.convert_scores(column) for column in scores.T], axis=1)
     off = np.abs(screen.compute_tile(slice(0, 40), slice(0, 500)) - values)
     assert (off <= screen.margin[:, None]).all()
@@ -60,19 +60,19 @@ def test_candidates_hold_the_best_and_all_that_tie_with_the_last(metric, shape):
     if metric == "hamming":
         left, right = (make_vectors(pack_bits(rng.random((n, 20)) < 0.5)) for n in (30, 9000))
     else:
-        left, right = (make_vectors(vectors(rng, n, 8, shape)) for n in (30, 9000))
-    scores = all_scores(metric, left, right)
+        left, right = (make_vectors(generate_vectors(rng, n, 8, shape)) for n in (30, 9000))
+    scores = score_all(metric, left, right)
     kth = np.sort(scores, axis=1)[:, -6]
     screen = build_screen(metric, left, right)
     actual = {pair for pairs in find_candidates(screen, 6, np.full(30, -np.inf), max_pairs=500)
              for pair in zip(*(pair.tolist() for pair in pairs), strict=True)}  # fmt: skip
-    assert set(zip(*(element.tolist() for element in np.nonzero(scores >= kth[:, None])), strict=True)) <= actual
+    assert set(zip(*(indices.tolist() for indices in np.nonzero(scores >= kth[:, None])), strict=True)) <= actual
 
 
 def test_vectors_far_from_the_origin_have_few_candidates():
-    """Around their mean: around the origin all products agree to float32, and every pair would be a candidate."""
+    """Screens are around the mean: around the origin float32 products are equal, and every pair a candidate."""
     rng = np.random.default_rng(5)
-    left, right = (make_vectors(vectors(rng, n, 8, "far")) for n in (30, 9000))
+    left, right = (make_vectors(generate_vectors(rng, n, 8, "far")) for n in (30, 9000))
     pairs = list(find_candidates(build_screen("euclidean", left, right), 6, np.full(30, -np.inf)))
     assert 30 * 6 <= sum(len(queries) for queries, _ in pairs) <= 30 * 12
 
@@ -81,12 +81,12 @@ def test_vectors_far_from_the_origin_have_few_candidates():
 def test_a_pair_has_one_score_in_every_block(metric):
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(20, 131)), rng.normal(size=(700, 131))
-    whole = all_scores(metric, make_vectors(x), make_vectors(y))
+    whole = score_all(metric, make_vectors(x), make_vectors(y))
     for rows, columns in ((slice(3, 4), slice(0, 700)), (slice(0, 20), slice(5, 6)), (slice(2, 9), slice(300, 650))):
-        assert (all_scores(metric, make_vectors(x[rows]), make_vectors(y[columns])) == whole[rows, columns]).all()
+        assert (score_all(metric, make_vectors(x[rows]), make_vectors(y[columns])) == whole[rows, columns]).all()
     exact = [
-        [math.fsum(a * b for a, b in zip(element, other, strict=True)) for other in y[:9].tolist()]
-        for element in x.tolist()
+        [math.fsum(a * b for a, b in zip(entry, other, strict=True)) for other in y[:9].tolist()]
+        for entry in x.tolist()
     ]
     if metric == "inner":
         assert whole[:, :9] == pytest.approx(np.array(exact), abs=1e-12)
@@ -121,9 +121,9 @@ def test_kth_values_are_those_of_a_sort(seed):
     query = rng.integers(0, 9, 60).astype(np.int32)
     value = np.concatenate([rng.normal(size=50) * 1e3, [0.0, -0.0, 1.0, 1.0, -1.0] * 2]).astype(np.float32)
     for k in (1, 3, 8):
-        wanted = [sorted(value[query == element].tolist(), reverse=True) for element in range(10)]
+        wanted = [sorted(value[query == query_id].tolist(), reverse=True) for query_id in range(10)]
         got = find_kth_values(query, value, 10, k).tolist()
-        assert got == [element[k - 1] if len(element) >= k else -math.inf for element in wanted]
+        assert got == [sorted_values[k - 1] if len(sorted_values) >= k else -math.inf for sorted_values in wanted]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -132,15 +132,15 @@ def test_first_items_and_tie_groups_are_those_of_loops(seed):
     query, score, item = rng.integers(0, 4, 50), rng.integers(0, 5, 50).astype(float), rng.permutation(50)
     relevance, k = rng.integers(0, 3, 50).astype(float), 7
     rows = sorted(range(50), key=lambda at: (query[at], -score[at], item[at]))
-    kept = [at for at in rows if sum(query[other] == query[at] for other in rows[: rows.index(at)]) < k]
-    assert select_best_items(query, score, item, k, 4).tolist() == kept
+    expected = [at for at in rows if sum(query[other] == query[at] for other in rows[: rows.index(at)]) < k]
+    assert select_best_items(query, score, item, k, 4).tolist() == expected
     actual = list(zip(*count_ties(query, score, relevance, np.ones(50, dtype=np.int64), k, 4), strict=True))
-    for one, _, _, count in actual:
+    for query_id, _, _, count in actual:
         assert count > 0
-        nearer = {(q, s) for q, s, *_ in actual if q == one}
+        nearer = {(q, s) for q, s, *_ in actual if q == query_id}
         lowest = min(s for _, s in nearer)
-        assert sum(n for q, s, _, n in actual if q == one and s > lowest) < k
-        assert sum(n for q, *_, n in actual if q == one) >= min(k, (query == one).sum())
+        assert sum(n for q, s, _, n in actual if q == query_id and s > lowest) < k
+        assert sum(n for q, *_, n in actual if q == query_id) >= min(k, (query == query_id).sum())
     for q, s, r, count in actual:
         assert count == ((query == q) & (score == s) & (relevance == r)).sum()
     assert all((a[0], -a[1], a[2]) < (b[0], -b[1], b[2]) for a, b in pairwise(actual))
