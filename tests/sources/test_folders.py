@@ -1,4 +1,4 @@
-"""Folders of files: both readers read the same files, none is left out in silence, and names of folders are kept."""
+"""Folders of files: both readers read the same files, none is silently ignored, names of folders are values."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ SECOND = 0.6309297535714574
 """NDCG of a query whose only relevant item is at rank 2: 1 / log2(3)."""
 
 
-def rows_of(query: str, *, relevant_at: int = 1) -> dict[str, list[Any]]:
-    """Two items of a query, one of them relevant."""
+def build_rows(query: str, *, relevant_at: int = 1) -> dict[str, list[Any]]:
+    """Build two items of a query, one of them relevant."""
     relevances = [float(rank == relevant_at) for rank in (1, 2)]
     return {"query_id": [query] * 2, "item_id": [1, 2], "score": [2.0, 1.0], "relevance": relevances}
 
 
-def put(root: Path, files: Mapping[str, Mapping[str, list[Any]]]) -> str:
+def write_files(root: Path, files: Mapping[str, Mapping[str, list[Any]]]) -> str:
     """Write Parquet files below a folder."""
     for name, columns in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -48,8 +48,8 @@ def put(root: Path, files: Mapping[str, Mapping[str, list[Any]]]) -> str:
     return str(root)
 
 
-def means(found: DataFrame, *keys: str) -> dict[tuple, float]:
-    return {tuple(row[key] for key in keys): row["value"] for row in found.where("metric = 'ndcg'").collect()}
+def collect_means(summary: DataFrame, *keys: str) -> dict[tuple, float]:
+    return {tuple(row[key] for key in keys): row["value"] for row in summary.where("metric = 'ndcg'").collect()}
 
 
 # --- Data files on two levels
@@ -65,29 +65,29 @@ TWO_LEVELS = {
 
 
 def test_data_files_on_two_levels_are_refused_by_both_readers(spark: SparkSession, tmp_path: Path) -> None:
-    """Workers read all of them, Spark some: the mean was (1 + .631) / 2 of both queries, or 1 of one of them."""
+    """Workers read all of them, Spark only some: the mean was (1 + .631) / 2 of both queries, or 1 of one."""
     for name, (first, second) in TWO_LEVELS.items():
-        path = put(tmp_path / name, {first: rows_of("a"), second: rows_of("b", relevant_at=2)})
+        path = write_files(tmp_path / name, {first: build_rows("a"), second: build_rows("b", relevant_at=2)})
         common = os.path.commonpath([first, second])
-        shown = [re.escape(repr(os.path.relpath(element, common or "."))) for element in (first, second)]
+        shown = [re.escape(repr(os.path.relpath(path, common or "."))) for path in (first, second)]
         for source in ("auto", "spark"):
             with pytest.raises(InputRefusedError, match=f"two levels.*{shown[0]}.*{shown[1]}.*recursiveFileLookup"):
                 ndcg_spark.evaluate(path, source=source)
         assert "two levels" in str(list_files(path))
 
 
-def test_every_input_given_by_its_path_is_held_to_one_level(spark: SparkSession, tmp_path: Path) -> None:
-    """Judgments, other formats, options of the reader, patterns; a line and exit code 2."""
-    rows = rows_of("a")
-    flat = put(tmp_path / "flat", {"a.parquet": rows})
-    nested = put(tmp_path / "nested", {"a.parquet": rows, "s/b.parquet": rows_of("b")})
+def test_every_path_must_have_files_on_one_level(spark: SparkSession, tmp_path: Path) -> None:
+    """Judgments, other formats, reader options, patterns: one line and exit code 2."""
+    rows = build_rows("a")
+    flat = write_files(tmp_path / "flat", {"a.parquet": rows})
+    nested = write_files(tmp_path / "nested", {"a.parquet": rows, "s/b.parquet": build_rows("b")})
     ended = mean_ndcg("--input", flat, "--judgments", nested)
     assert_refused(ended, f"'{nested}' has data files on two levels, such as 'a.parquet' and 's/b.parquet'")
     with pytest.raises(InputRefusedError, match="two levels"):
         open_table(spark, nested, options={"mergeSchema": "true"})
-    assert queries_of(open_table(spark, nested, options={"recursivefilelookup": "TRUE"}).frame) == list("aabb")
-    assert queries_of(open_table(spark, nested, options={"pathGlobFilter": "a.*"}).frame) == ["a", "a"]
-    assert queries_of(open_table(spark, f"{tmp_path}/n*d/*").frame) == ["a", "a", "b", "b"]
+    assert list_queries(open_table(spark, nested, options={"recursivefilelookup": "TRUE"}).frame) == list("aabb")
+    assert list_queries(open_table(spark, nested, options={"pathGlobFilter": "a.*"}).frame) == ["a", "a"]
+    assert list_queries(open_table(spark, f"{tmp_path}/n*d/*").frame) == ["a", "a", "b", "b"]
     with pytest.raises(InputRefusedError, match=r"does not read all .*n\*d.*'a\.parquet' and skips 's/b\.parquet'"):
         open_table(spark, f"{tmp_path}/n*d")
     for kind in ("csv", "json", "orc", "trec-run"):
@@ -103,19 +103,19 @@ def test_every_input_given_by_its_path_is_held_to_one_level(spark: SparkSession,
             open_table(spark, str(text), kind)
 
 
-def test_files_that_are_only_in_plain_folders_are_not_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark takes a run of TREC in a sub folder for no rows at all."""
+def test_files_in_plain_subfolders_are_not_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads a TREC run in a subfolder as no rows."""
     (tmp_path / "runs" / "s").mkdir(parents=True)
     (tmp_path / "runs" / "s" / "a.run").write_text("1 Q0 d1 1 0.9 tag\n")
     with pytest.raises(InputRefusedError, match=r"does not read .*s/a\.run"):
         open_table(spark, str(tmp_path / "runs"), "trec-run")
-    path = put(tmp_path / "rows", {"s/b.parquet": rows_of("b")})
+    path = write_files(tmp_path / "rows", {"s/b.parquet": build_rows("b")})
     with pytest.raises(InputRefusedError, match=r"does not read .*s/b\.parquet"):
         open_table(spark, path)
 
 
-def test_broken_files_are_not_put_down_to_their_folders(spark: SparkSession, tmp_path: Path) -> None:
-    """What Spark says of them is said, also where all levels were asked for."""
+def test_broken_files_are_not_reported_as_levels(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own error is reported, also if all levels were requested."""
     for name in ("a.parquet", "s/b.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"PAR1 broken PAR1")
@@ -136,17 +136,17 @@ def test_broken_files_are_not_put_down_to_their_folders(spark: SparkSession, tmp
         (["run", "run_date", "slice"], False),
     ],
 )
-def test_a_nightly_table_is_told_by_the_columns_that_storing_adds(names: list[str], nightly: bool) -> None:
+def test_nightly_tables_are_recognized_by_stored_columns(names: list[str], nightly: bool) -> None:
     assert folders._is_nightly(T.StructType([T.StructField(name, T.StringType()) for name in names])) is nightly
 
 
-def test_stray_files_on_another_level_are_no_data(spark: SparkSession, tmp_path: Path) -> None:
-    path = put(tmp_path / "f", {"a.parquet": rows_of("a")})
+def test_stray_files_on_another_level_are_ignored(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_files(tmp_path / "f", {"a.parquet": build_rows("a")})
     for name in ("s/notes.txt", "s/README", "s/.part.crc", "_temporary/0/b.parquet", "_SUCCESS"):
         (tmp_path / "f" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "f" / name).write_text("no Parquet")
-    assert means(ndcg_spark.evaluate(path).summary, "n_queries") == {(1,): 1.0}
-    put(tmp_path / "f", {"s/000000_0": rows_of("b")})  # as Hive and Flink name their files
+    assert collect_means(ndcg_spark.evaluate(path).summary, "n_queries") == {(1,): 1.0}
+    write_files(tmp_path / "f", {"s/000000_0": build_rows("b")})  # as Hive and Flink name their files
     with pytest.raises(InputRefusedError, match=r"two levels.*s/000000_0"):
         ndcg_spark.evaluate(path)
 
@@ -162,7 +162,7 @@ STRAYS = st.sampled_from(["notes.txt", "zzz.md", "s/README", "day=1/x.crc", "gon
 
 @st.composite
 def layouts(draw: st.DrawFn) -> tuple[list[str], list[str], bool]:
-    """Names of Parquet files, of strays, and whether the folder `link=...` leads to files elsewhere."""
+    """Draw names of Parquet files, of strays, and whether the folder `link=...` points to files elsewhere."""
     level = draw(st.sampled_from([[""], ["day=1", "day=2", "Day=3"], ["day=1/hour=2", "day=2/hour=3"], FOLDERS]))
     places = draw(st.lists(st.sampled_from(level), min_size=1, max_size=3))
     places += draw(st.lists(st.sampled_from(HIDDEN), max_size=2))
@@ -170,15 +170,15 @@ def layouts(draw: st.DrawFn) -> tuple[list[str], list[str], bool]:
     return files, draw(st.lists(STRAYS, max_size=1)), draw(st.sampled_from([False, False, True]))
 
 
-def visible(name: str) -> bool:
-    """The rule of Spark, once more."""
+def is_visible(name: str) -> bool:
+    """The rule of Spark, written again."""
     return not any(
         part.startswith(".") or part.endswith("._COPYING_") or (part.startswith("_") and "=" not in part)
         for part in name.split("/")
     )
 
 
-def queries_of(frame: DataFrame) -> list[str]:
+def list_queries(frame: DataFrame) -> list[str]:
     return sorted(row[0] for row in frame.select("query_id").collect())
 
 
@@ -192,25 +192,25 @@ def queries_of(frame: DataFrame) -> list[str]:
 def test_both_readers_read_the_rows_of_spark_or_refuse(
     spark: SparkSession, layout: tuple[list[str], list[str], bool]
 ) -> None:
-    """No file that Spark passes over because of its place is lost: then the layout is refused."""
+    """A layout in which Spark would ignore a file because of its folder is refused."""
     files, strays, linked = layout
     with TemporaryDirectory() as folder:
         root = Path(folder, "rows")
-        path = put(root, {name: {"query_id": [name]} for name in files})
+        path = write_files(root, {name: {"query_id": [name]} for name in files})
         for name, _, target in (stray.partition(" -> ") for stray in strays):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).symlink_to(target) if target else (root / name).write_text("no Parquet")
         if linked:
-            put(Path(folder, "elsewhere"), {"l.parquet": {"query_id": ["day=9/l.parquet"]}})
+            write_files(Path(folder, "elsewhere"), {"l.parquet": {"query_id": ["day=9/l.parquet"]}})
             (root / "day=9").symlink_to(Path(folder, "elsewhere"))
-        data = [name for name in files if visible(name)] + ["day=9/l.parquet"] * linked
+        data = [name for name in files if is_visible(name)] + ["day=9/l.parquet"] * linked
         levels = {name.count("/") for name in data}
         try:
-            expected: list[str] | None = queries_of(spark.read.parquet(path))
+            expected: list[str] | None = list_queries(spark.read.parquet(path))
         except SPARK_ERRORS:
             expected = None
         try:
-            by_spark: list[str] | None = queries_of(open_table(spark, path).frame)
+            by_spark: list[str] | None = list_queries(open_table(spark, path).frame)
         except (InputRefusedError, *SPARK_ERRORS):
             by_spark = None
         listed = list_files(path)
@@ -227,46 +227,49 @@ def test_both_readers_read_the_rows_of_spark_or_refuse(
 
 
 def test_runs_and_queries_in_names_of_folders_keep_their_zeros(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark takes them for integers, which makes one run of 007 and 7."""
-    files = {"run=007/a.parquet": rows_of("q"), "run=7/a.parquet": rows_of("q", relevant_at=2)}
-    runs = put(tmp_path / "runs", files)
+    """Spark infers integers, which makes one run of 007 and 7."""
+    files = {"run=007/a.parquet": build_rows("q"), "run=7/a.parquet": build_rows("q", relevant_at=2)}
+    runs = write_files(tmp_path / "runs", files)
     for source in ("auto", "spark"):
         rows = ndcg_spark.evaluate(runs, run="run", source=source).summary
-        assert means(rows, "run") == pytest.approx({("007",): 1.0, ("7",): SECOND}, abs=1e-12)
-    plain = {name: group for name, group in rows_of("q", relevant_at=2).items() if name != "query_id"}
-    first = {name: group for name, group in rows_of("q").items() if name != "query_id"}
-    queries = put(tmp_path / "queries", {"query_id=05/a.parquet": first, "query_id=5/a.parquet": plain})
+        assert collect_means(rows, "run") == pytest.approx({("007",): 1.0, ("7",): SECOND}, abs=1e-12)
+    plain = {name: values for name, values in build_rows("q", relevant_at=2).items() if name != "query_id"}
+    first = {name: values for name, values in build_rows("q").items() if name != "query_id"}
+    queries = write_files(tmp_path / "queries", {"query_id=05/a.parquet": first, "query_id=5/a.parquet": plain})
     rows = ndcg_spark.evaluate(queries, k=2).per_query.collect()
     assert {row["query_id"]: row["ndcg"] for row in rows} == pytest.approx({"05": 1.0, "5": SECOND}, abs=1e-12)
     frame = spark.read.parquet(runs)
-    assert means(ndcg_spark.evaluate(frame, run="run", check_duplicates="none").summary, "run").keys() == {("7",)}
+    assert collect_means(ndcg_spark.evaluate(frame, run="run", check_duplicates="none").summary, "run").keys() == {
+        ("7",)
+    }
 
 
-INT, LONG, DATE, TIME, TEXT, DOUBLE = "int", "bigint", "date", "timestamp", "string", "double"
+INT, BIGINT, DATE, TIME, TEXT, DOUBLE = "int", "bigint", "date", "timestamp", "string", "double"
 NULL = "__HIVE_DEFAULT_PARTITION__"
 VALUES: list[tuple[str, str]] = [
-    ("7 8", INT), ("0 -7", INT), (f"7 {NULL}", INT), ("12345678901", LONG), ("9876543210987654321", "decimal(19,0)"),
-    ("007 7", TEXT), ("-0 0", TEXT), ("+7 7", TEXT), ("%207 7", TEXT), ("٣ 3", TEXT), ("09876543210987654321", TEXT),
-    ("1e3", TEXT), ("0e5", TEXT), ("1d 2f", TEXT), ("1.0 1.00", TEXT), ("1.0 2.5", DOUBLE), ("0.1 -3.25", DOUBLE),
-    ("0.10", TEXT), ("0.5 1", TEXT), ("1E-3", TEXT), ("1.0E-5", DOUBLE), ("100000000.5", TEXT), ("-0.0 0.0", TEXT),
-    ("0.0 2.5", DOUBLE), ("NaN -Infinity", DOUBLE), ("+Infinity 1.5", TEXT),
+    ("7 8", INT), ("0 -7", INT), (f"7 {NULL}", INT), ("12345678901", BIGINT), ("9876543210987654321",
+    "decimal(19,0)"), ("007 7", TEXT), ("-0 0", TEXT), ("+7 7", TEXT), ("%207 7", TEXT), ("٣ 3", TEXT),
+    ("09876543210987654321", TEXT), ("1e3", TEXT), ("0e5", TEXT), ("1d 2f", TEXT), ("1.0 1.00", TEXT), ("1.0 2.5",
+    DOUBLE), ("0.1 -3.25", DOUBLE), ("0.10", TEXT), ("0.5 1", TEXT), ("1E-3", TEXT), ("1.0E-5", DOUBLE),
+    ("100000000.5", TEXT), ("-0.0 0.0", TEXT), ("0.0 2.5", DOUBLE), ("NaN -Infinity", DOUBLE),
+    ("+Infinity 1.5", TEXT),
     ("1.000000005E8", DOUBLE), ("2026-01-09 2026-12-31", DATE), (f"2026-01-09 {NULL}", DATE), ("2026-1-9", TEXT),
     ("2026-01-09%2010%3A00%3A00", TIME), ("2026-01-09%2010%3A00%3A00.50", TEXT), ("2026-03-29%2002%3A30%3A00", TEXT),
     ("a%3Ab b", TEXT), ("true", TEXT),
 ]  # fmt: skip
 
 
-def test_names_of_folders_are_values_only_where_they_are_their_text(spark: SparkSession, tmp_path: Path) -> None:
-    """A column for each case, in one table of two files; in a zone whose clock jumped at 02:30 on 2026-03-29.
+def test_folder_names_are_typed_only_if_their_text_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """One column per case, in a table of two files; in a zone whose clock jumped at 02:30 on 2026-03-29.
 
-    %20 stands for a space here, which is one in names of folders; what else is escaped there is so by Hive.
+    %20 is a space in the folder name; other escapes are Hive's.
     """
 
     def folder(row: int) -> str:
-        texts = [one.split(" ")[row % len(one.split(" "))].replace("%20", " ") for one, _ in VALUES]
+        texts = [words.split(" ")[row % len(words.split(" "))].replace("%20", " ") for words, _ in VALUES]
         return "/".join(f"{'C' if row else 'c'}{n}={text}" for n, text in enumerate(texts))
 
-    path = put(tmp_path / "f", {f"{folder(row)}/a.parquet": {"row": [row]} for row in (0, 1)})
+    path = write_files(tmp_path / "f", {f"{folder(row)}/a.parquet": {"row": [row]} for row in (0, 1)})
     with session_settings(spark, spark__sql__session__timeZone="Europe/Paris"):
         frame = open_table(spark, path).frame
         frame = frame.toDF(*map(str.lower, frame.columns))
@@ -292,8 +295,8 @@ def test_other_formats_keep_names_of_folders_too(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.parametrize(("said", "passes"), [("Read timed out", False), ("[NOT_IMPLEMENTED] inputFiles", True)])
-def test_files_that_a_session_does_not_list(spark: SparkSession, tmp_path: Path, monkeypatch, said, passes) -> None:
-    """A platform that never lists files is no reason to refuse a table; any other failure is one."""
+def test_failures_of_listing_files(spark: SparkSession, tmp_path: Path, monkeypatch, said, passes) -> None:
+    """A platform that never lists files may read the table; any other failure is an error."""
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
 
     def fail(*_: object) -> None:
@@ -309,5 +312,5 @@ def test_files_that_a_session_does_not_list(spark: SparkSession, tmp_path: Path,
     with monkeypatch.context() as broken:
         broken.setattr(type(spark.range(1)), "inputFiles", fail)
         is_read()
-    monkeypatch.setattr(folders, "list_files_below", fail)  # those that are not read are to be found, too
+    monkeypatch.setattr(folders, "list_files_below", fail)  # files that are not read must be found, too
     is_read()

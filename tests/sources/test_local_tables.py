@@ -1,4 +1,4 @@
-"""Tables that Arrow opens have the columns, types and rows that Spark reads, or a clause says why Spark has to."""
+"""Tables opened by Arrow have the columns, types and rows of Spark, or a reason why Spark must read them."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.local import open_local, open_memory_table
 
 
-def plain(value):
-    """A value that Spark or Arrow has, in one form."""
+def normalize(value):
+    """Return a value of Spark or Arrow in one form."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone().replace(tzinfo=None)
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     if isinstance(value, dict):
-        return tuple(sorted((repr(key), plain(one)) for key, one in value.items()))
-    if isinstance(value, list) and value and all(isinstance(element, tuple) for element in value):
-        return plain(dict(value))  # a map of Arrow
+        return tuple(sorted((repr(key), normalize(item)) for key, item in value.items()))
+    if isinstance(value, list) and value and all(isinstance(entry, tuple) for entry in value):
+        return normalize(dict(value))  # a map of Arrow
     if isinstance(value, bytearray):
         return bytes(value)
-    return tuple(map(plain, value)) if isinstance(value, list) else value
+    return tuple(map(normalize, value)) if isinstance(value, list) else value
 
 
-def rows_of(table, columns, n_parts=3):
-    """Rows of all parts, each after a trip to another process."""
+def count_rows(table, columns, n_parts=3):
+    """Read all parts, each pickled as for another process; return rows with their counts."""
     schema = pa.schema([(name, table.info.type_of(name)) for name in columns])
-    actual = []
+    rows = []
     for part in table.parts(n_parts):
         for batch in pickle.loads(pickle.dumps(part)).read([*columns], schema, 1_000):
             assert batch.schema == schema
             assert batch.num_rows <= 1_000
-            actual += [repr([plain(row[name]) for name in columns]) for row in batch.to_pylist()]
-    return Counter(actual)
+            rows += [repr([normalize(row[name]) for name in columns]) for row in batch.to_pylist()]
+    return Counter(rows)
 
 
-def same(frame, table):
-    """Assert that a local table is that of Spark."""
+def assert_same_as_spark(frame, table):
+    """Check that a local table has the columns, types and rows of Spark."""
     assert not isinstance(table, str), table
     theirs = describe_table(frame)
     used = [name for name in table.info.names if name not in table.info.refused]
@@ -64,17 +64,17 @@ def same(frame, table):
     assert table.info.is_text == theirs.is_text
     assert theirs.spellings == {} or table.info.refused
     rows = frame.select(*(f"`{name}`" for name in used)).collect()
-    actual = Counter(repr([plain(element) for element in row.asDict(recursive=True).values()]) for row in rows)
-    ours = rows_of(table, used)
+    actual = Counter(repr([normalize(value) for value in row.asDict(recursive=True).values()]) for row in rows)
+    ours = count_rows(table, used)
     assert (actual - ours, ours - actual) == (Counter(), Counter())
-    assert len(used) == 1 or rows_of(table, used[1::2], 1).total() == len(rows)
+    assert len(used) == 1 or count_rows(table, used[1::2], 1).total() == len(rows)
 
 
-def opened(spark, path, kind=None):
-    same(open_table(spark, str(path), kind).frame, open_local(str(path), kind))
+def assert_opened_alike(spark, path, kind=None):
+    assert_same_as_spark(open_table(spark, str(path), kind).frame, open_local(str(path), kind))
 
 
-def put(folder, files):
+def write_files(folder, files):
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def put(folder, files):
 # ---------------------------------------------------------------------------------------------------- csv, tsv
 
 
-def odd_lines(seed, n, alphabet):
+def generate_lines(seed, n, alphabet):
     draw = random.Random(seed)
     return "".join("".join(draw.choices(alphabet, k=draw.randint(0, 14))) + "\n" for _ in range(n))
 
@@ -106,20 +106,24 @@ CSV = {
     "long.csv": "a,b,c\n" + "".join(f"{i},{'é' * (i % 50)},{i / 7}\n" for i in range(2_000)) + "x\n",
     "packed.csv.gz": gzip.compress(b"a,b,c\n1,packed,\n") + gzip.compress(b"2,twice,\n"),
     "packed.csv.bz2": bz2.compress(b"a,b,c\n1,packed too,\n"),
-    "odd.csv": "a,b,c\n" + odd_lines(1, 6_000, 'ab"", ,,"\tx'),
+    "odd.csv": "a,b,c\n" + generate_lines(1, 6_000, 'ab"", ,,"\tx'),
     "_hidden.csv": "z\n1\n",
 }
 
 
 def test_csv(spark, tmp_path):
-    opened(spark, put(tmp_path, CSV), "csv")
+    assert_opened_alike(spark, write_files(tmp_path, CSV), "csv")
 
 
 def test_tsv_csv_of_one_column_and_odd_names(spark, tmp_path):
-    opened(spark, put(tmp_path / "names", {"a.csv": ' a ,"b ""c""",d.e,"f" g,\u00e9\n1,2,3,4,5\n'}), "csv")
-    folder = put(tmp_path / "tsv", {"odd": "a\tb\n" + odd_lines(2, 4_000, 'ab"" \t\t"\x0b')})
-    opened(spark, folder, "tsv")
-    opened(spark, put(tmp_path / "one", {"one.csv": "a\n" + odd_lines(3, 2_000, 'ab"" ,"\t')}), "csv")
+    assert_opened_alike(
+        spark, write_files(tmp_path / "names", {"a.csv": ' a ,"b ""c""",d.e,"f" g,\u00e9\n1,2,3,4,5\n'}), "csv"
+    )
+    folder = write_files(tmp_path / "tsv", {"odd": "a\tb\n" + generate_lines(2, 4_000, 'ab"" \t\t"\x0b')})
+    assert_opened_alike(spark, folder, "tsv")
+    assert_opened_alike(
+        spark, write_files(tmp_path / "one", {"one.csv": "a\n" + generate_lines(3, 2_000, 'ab"" ,"\t')}), "csv"
+    )
 
 
 def test_blocks_of_a_long_file_are_cut_between_lines(tmp_path):
@@ -141,13 +145,13 @@ TREC = {
     "qrels": "1 0 a 2\r\n1 0 b 0\r\n\r\n",
     "bom": b"\xef\xbb\xbf1 0 \xc3\xbc 2\n1 0 \xe2\x80\x83 1\n1 0 z\xfc 1\n1 0 a\xc2\xa0b 1\n",
     "packed.gz": gzip.compress(b"1 Q0 gz 1 2.5 t\n1 0 gz 1"),
-    "odd": odd_lines(4, 3_000, 'ab1 \t  #"x') + odd_lines(5, 2_000, "a b c d e "),
+    "odd": generate_lines(4, 3_000, 'ab1 \t  #"x') + generate_lines(5, 2_000, "a b c d e "),
 }
 
 
 @pytest.mark.parametrize("kind", ["trec-run", "trec-qrels"])
 def test_trec(spark, tmp_path, kind):
-    opened(spark, put(tmp_path, TREC), kind)
+    assert_opened_alike(spark, write_files(tmp_path, TREC), kind)
 
 
 # -------------------------------------------------------------------------------------------------------- JSON
@@ -166,7 +170,7 @@ JSON = {
 
 
 def test_json(spark, tmp_path):
-    opened(spark, put(tmp_path, JSON), "json")
+    assert_opened_alike(spark, write_files(tmp_path, JSON), "json")
 
 
 @pytest.mark.parametrize(
@@ -180,8 +184,8 @@ def test_json(spark, tmp_path):
         '{"a": 1}\n{"a": 1.5}\n{"a": "x"}\n',
     ],
 )  # fmt: skip
-def test_json_that_spark_may_read_otherwise(tmp_path, text):
-    path = put(tmp_path, {"a.json": text}) / "a.json"
+def test_json_that_spark_may_read_differently_is_left_to_spark(tmp_path, text):
+    path = write_files(tmp_path, {"a.json": text}) / "a.json"
     assert isinstance(open_local(str(path)), str)
 
 
@@ -225,7 +229,7 @@ def test_parquet(spark, tmp_path):
         options = {"row_group_size": 1 + at % 2, "use_compliant_nested_type": at != 1}
         pq.write_table(PARQUET.slice(at), tmp_path / f"{at}.parquet", **options)
     (tmp_path / "_SUCCESS").touch()
-    opened(spark, tmp_path)
+    assert_opened_alike(spark, tmp_path)
     table = open_local(str(tmp_path))
     assert set(table.info.refused) == {"categories", "nothing", "lasts"}
     assert table.files == tuple(str(tmp_path / f"{at}.parquet") for at in range(3))
@@ -238,7 +242,7 @@ def test_parquet_of_spark(spark, tmp_path):
         "FROM range(5)"
     )
     frame.write.parquet(str(tmp_path / "x"))
-    opened(spark, tmp_path / "x")
+    assert_opened_alike(spark, tmp_path / "x")
     assert set(open_local(str(tmp_path / "x")).info.refused) == {"lasts"}
 
 
@@ -261,12 +265,12 @@ def test_columns_in_names_of_folders(spark, tmp_path):
         folder = tmp_path.joinpath(*(f"{name}={text}" for name, text in zip(names, texts, strict=True)))
         folder.mkdir(parents=True)
         pq.write_table(pa.table({"q": [at, at + 1]}), folder / "part-0.parquet")
-    opened(spark, tmp_path)
+    assert_opened_alike(spark, tmp_path)
     table = open_local(str(tmp_path))
     types = [table.info.type_text(name) for name in names]
     assert types == ["int", "bigint", "string", "date", *["string"] * 4]
     assert table.files == ()
-    assert rows_of(table, ["day"]).total() == 8
+    assert count_rows(table, ["day"]).total() == 8
 
 
 @pytest.mark.parametrize(
@@ -274,7 +278,7 @@ def test_columns_in_names_of_folders(spark, tmp_path):
     [["1.5"], ["1d", "2"], ["2026-01-31 10:00:00"], ["2026-01-31", "7"], ["NaN"], ["2026-02-30"], ["10:00:00"],
      [f"{2**64}"], ["__HIVE_DEFAULT_PARTITION__"], ["%37"], ["2026-01"], ["\u0667"], ["0x1p3"], [" 7"]],
 )  # fmt: skip
-def test_names_of_folders_that_spark_reads(tmp_path, texts):
+def test_folder_names_that_are_left_to_spark(tmp_path, texts):
     for text in texts:
         (tmp_path / f"x={text}").mkdir()
         pq.write_table(pa.table({"q": [1]}), tmp_path / f"x={text}" / "a.parquet")
@@ -282,23 +286,23 @@ def test_names_of_folders_that_spark_reads(tmp_path, texts):
 
 
 def test_folders_of_csv_and_json(spark, tmp_path):
-    put(tmp_path / "csv", {"run=a/1.csv": "q,s\n1,2\nx\n", "run=b/1.csv": "q,s\n3,4\n"})
-    put(tmp_path / "json", {"n=1/1.json": '{"q": 1}\n', "n=2/2.json": '{"q": 2.5}\n'})
-    put(tmp_path / "trec", {"n=1/1": "1 0 a 2\n"})
+    write_files(tmp_path / "csv", {"run=a/1.csv": "q,s\n1,2\nx\n", "run=b/1.csv": "q,s\n3,4\n"})
+    write_files(tmp_path / "json", {"n=1/1.json": '{"q": 1}\n', "n=2/2.json": '{"q": 2.5}\n'})
+    write_files(tmp_path / "trec", {"n=1/1": "1 0 a 2\n"})
     theirs, ours = open_table(spark, str(tmp_path / "csv"), "csv").frame, open_local(str(tmp_path / "csv"), "csv")
-    same(theirs, ours)
-    opened(spark, tmp_path / "json", "json")
-    opened(spark, tmp_path / "trec", "trec-qrels")
+    assert_same_as_spark(theirs, ours)
+    assert_opened_alike(spark, tmp_path / "json", "json")
+    assert_opened_alike(spark, tmp_path / "trec", "trec-qrels")
 
 
 # ------------------------------------------------------------------------------------------- clauses, refusals
 
 
-def table(**columns):
+def build_table(**columns):
     return pa.table(columns or {"q": [1]})
 
 
-def files_of(tmp_path, files):
+def write_parquet(tmp_path, files):
     for name, what in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -309,20 +313,20 @@ def files_of(tmp_path, files):
 @pytest.mark.parametrize(
     "files",
     [
-        {"a.parquet": table(), "b.parquet": table(q=["x"])},
-        {"a.parquet": table(), "b.parquet": table(q=[1], r=[1])},
-        {"a.parquet": table(), "b": table()},
-        {"a.parquet": table(), "x=1/b.parquet": table()},
-        {"x/b.parquet": table()},
-        {"q=1/b.parquet": table()},
-        {"x=1/a.parquet": table(), "X=2/a.parquet": table()},
-        {"a.parquet": table(q=[1], Q=[2])},
-        {"a.parquet": table(), "_common_metadata": table()},
-        {"a.parquet": table().replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})},
+        {"a.parquet": build_table(), "b.parquet": build_table(q=["x"])},
+        {"a.parquet": build_table(), "b.parquet": build_table(q=[1], r=[1])},
+        {"a.parquet": build_table(), "b": build_table()},
+        {"a.parquet": build_table(), "x=1/b.parquet": build_table()},
+        {"x/b.parquet": build_table()},
+        {"q=1/b.parquet": build_table()},
+        {"x=1/a.parquet": build_table(), "X=2/a.parquet": build_table()},
+        {"a.parquet": build_table(q=[1], Q=[2])},
+        {"a.parquet": build_table(), "_common_metadata": build_table()},
+        {"a.parquet": build_table().replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})},
     ],
 )
-def test_parquet_that_spark_reads(tmp_path, files):
-    assert isinstance(open_local(str(files_of(tmp_path, files)), "parquet"), str)
+def test_parquet_that_is_left_to_spark(tmp_path, files):
+    assert isinstance(open_local(str(write_parquet(tmp_path, files)), "parquet"), str)
 
 
 @pytest.mark.parametrize(
@@ -330,17 +334,17 @@ def test_parquet_that_spark_reads(tmp_path, files):
     [("a.csv", "a,a\n1,2\n"), ("a.csv", "a,\n1,2\n"), ("a.csv.lz4", "a\n"), ("a.csv.GZ", "a\n"),
      ("_a.csv", "a\n1\n"), ("a.csv", f"{MALFORMED}\n")],
 )  # fmt: skip
-def test_csv_that_spark_reads(tmp_path, name, text):
-    assert isinstance(open_local(str(put(tmp_path, {name: text}) / name)), str)
+def test_csv_that_is_left_to_spark(tmp_path, name, text):
+    assert isinstance(open_local(str(write_files(tmp_path, {name: text}) / name)), str)
 
 
 def test_an_empty_csv_has_no_columns(tmp_path):
-    """So that whatever is asked for is missing, as where Spark reads it."""
-    assert open_local(str(put(tmp_path, {"a.csv": ""}) / "a.csv")).info.names == []
+    """So every requested column is missing, as with Spark."""
+    assert open_local(str(write_files(tmp_path, {"a.csv": ""}) / "a.csv")).info.names == []
 
 
-def test_other_tables_are_sparks(tmp_path):
-    put(tmp_path, {"a.csv": "a\n1\n", "b.csv": "b\n1\n"})
+def test_other_tables_are_left_to_spark(tmp_path):
+    write_files(tmp_path, {"a.csv": "a\n1\n", "b.csv": "b\n1\n"})
     assert (
         open_local("prod.rankings") == "'prod.rankings' is a table of a catalog, not a path such as './prod.rankings'"
     )
@@ -360,7 +364,7 @@ def test_refusals_are_those_of_spark(spark, tmp_path):
     pq.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), nanos)
     delta = tmp_path / "delta"
     (delta / "_delta_log").mkdir(parents=True)
-    pq.write_table(table(), delta / "a.parquet")
+    pq.write_table(build_table(), delta / "a.parquet")
     for path, kind in [
         (tmp_path / "none.csv", None), (tmp_path / "none", None), (empty, "parquet"), (empty, "csv"), (empty, "json"),
         (nanos, None), (delta / "a.parquet", None), (delta, "parquet"),
@@ -375,12 +379,12 @@ def test_refusals_are_those_of_spark(spark, tmp_path):
         open_local("s3://key:secret@bucket/a.parquet")
 
 
-def test_a_file_that_changed_or_is_gone_is_refused(tmp_path):
+def test_changed_and_deleted_files_are_refused(tmp_path):
     paths = [tmp_path / name for name in ("a.parquet", "a.csv")]
-    pq.write_table(table(), paths[0])
+    pq.write_table(build_table(), paths[0])
     paths[1].write_text("q\n1\n")
     parts = [open_local(str(path)).parts(1)[0] for path in paths]
-    pq.write_table(table(q=[2]), paths[0])
+    pq.write_table(build_table(q=[2]), paths[0])
     paths[1].unlink()
     for part in parts:
         with pytest.raises(InputRefusedError, match="evaluate again"):
@@ -390,7 +394,7 @@ def test_a_file_that_changed_or_is_gone_is_refused(tmp_path):
 # --------------------------------------------------------------------------------------- Arrow files, in memory
 
 
-GIVEN = {
+MEMORY_TABLES = {
     "arrow": pa.table({**{name: PARQUET[name] for name in PARQUET.schema.names if name not in ("lasts",)},
                        "half": pa.array(np.array([0.5, math.nan, 1], np.float16))}),
     "pandas": pd.DataFrame({
@@ -408,60 +412,60 @@ GIVEN = {
 
 
 @accepts_tables
-def as_frame(rows):
+def to_frame(rows):
     return rows
 
 
-@pytest.mark.parametrize("name", [*GIVEN, "polars"])
+@pytest.mark.parametrize("name", [*MEMORY_TABLES, "polars"])
 def test_tables_in_memory(spark, name):
     if name == "polars":
         polars = pytest.importorskip("polars")
-        given = polars.DataFrame({"q": ["a", "b"], "s": [1.0, math.nan], "l": [["x"], []], "n": [None, None]})
-        given = given.with_columns(c=polars.col("q").cast(polars.Categorical)).lazy()
+        data = polars.DataFrame({"q": ["a", "b"], "s": [1.0, math.nan], "l": [["x"], []], "n": [None, None]})
+        data = data.with_columns(c=polars.col("q").cast(polars.Categorical)).lazy()
     else:
-        given = GIVEN[name]
-    theirs, ours = as_frame(given), open_memory_table(given, "rows")
-    same(theirs, ours)
+        data = MEMORY_TABLES[name]
+    theirs, ours = to_frame(data), open_memory_table(data, "rows")
+    assert_same_as_spark(theirs, ours)
     assert ours.info == describe_table(theirs)
     assert ours.name == ""
     assert ours.n_bytes > 0
 
 
-def test_what_is_no_table_is_refused():
-    for given, message in (
+def test_values_other_than_tables_are_refused():
+    for data, message in (
         (3, "rows must be a table"), ([], "rows must be a table"), ([{"a": 1}, {"a": "x"}], r"\(column 'a'\)"),
         (pa.Table.from_arrays([pa.array([1])] * 2, ["a", "a"]), "column names are not unique"),
     ):  # fmt: skip
         with pytest.raises(InvalidParameterError, match=message):
-            open_memory_table(given, "rows")
-        if not isinstance(given, int) and given:
+            open_memory_table(data, "rows")
+        if not isinstance(data, int) and data:
             with pytest.raises(InvalidParameterError, match=message):
-                as_frame(given)
+                to_frame(data)
 
 
 def test_an_arrow_file_has_the_rows_of_its_table(tmp_path):
-    given = GIVEN["arrow"]
-    with pa.ipc.new_file(tmp_path / "a.arrow", given.schema) as file:
+    data = MEMORY_TABLES["arrow"]
+    with pa.ipc.new_file(tmp_path / "a.arrow", data.schema) as file:
         for at in range(3):
-            file.write_table(given.slice(at, 1))
-    ours, whole = open_local(str(tmp_path / "a.arrow")), open_memory_table(given, "rows")
+            file.write_table(data.slice(at, 1))
+    ours, whole = open_local(str(tmp_path / "a.arrow")), open_memory_table(data, "rows")
     assert ours.info == whole.info
     assert len(ours.parts(2)) == 2
-    assert rows_of(ours, ours.info.names) == rows_of(whole, ours.info.names)
+    assert count_rows(ours, ours.info.names) == count_rows(whole, ours.info.names)
     pd.DataFrame({"q": [1, 2]}).to_feather(tmp_path / "b.feather")
-    assert rows_of(open_local(str(tmp_path / "b.feather")), ["q"]).total() == 2
+    assert count_rows(open_local(str(tmp_path / "b.feather")), ["q"]).total() == 2
 
 
 def test_timestamps_below_microseconds_in_an_arrow_file_are_refused(tmp_path):
-    GIVEN["cut"].to_feather(tmp_path / "a.arrow")
+    MEMORY_TABLES["cut"].to_feather(tmp_path / "a.arrow")
     with pytest.raises(InputRefusedError, match="nanoseconds"):
-        rows_of(open_local(str(tmp_path / "a.arrow")), ["t"])
+        count_rows(open_local(str(tmp_path / "a.arrow")), ["t"])
 
 
 @pytest.mark.slow
 def test_no_spark_is_needed(tmp_path):
-    put(tmp_path, {"a.csv": "q\n1\n", "a.tsv": "q\n1\n", "a.json": '{"q": 1}\n', "a.run": "1 0 a 1\n"})
-    pq.write_table(table(), tmp_path / "a.parquet")
+    write_files(tmp_path, {"a.csv": "q\n1\n", "a.tsv": "q\n1\n", "a.json": '{"q": 1}\n', "a.run": "1 0 a 1\n"})
+    pq.write_table(build_table(), tmp_path / "a.parquet")
     pd.DataFrame({"q": [1]}).to_feather(tmp_path / "a.arrow")
     program = """
 import sys

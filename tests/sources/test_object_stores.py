@@ -1,7 +1,7 @@
-"""Tables at s3://: read by workers through Arrow, or by Spark; the same numbers, and refusals in a line.
+"""Tables at s3://: read by workers through Arrow, or by Spark; equal numbers, and refusals in a line.
 
-The store is a server on this machine. Spark has no connector to S3 from PyPI; where one is needed, Hadoop's own
-ViewFileSystemOverloadScheme stands for it, and shows a local folder as the bucket `connected`.
+The store is a server on this machine. Spark has no connector to S3 from PyPI; tests that need one use Hadoop's
+ViewFileSystemOverloadScheme instead, with a local folder as the bucket `connected`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def server(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def write(folder: Path, *, n_files: int = 3, mixed: bool = False) -> Path:
-    """Files of small row groups below folders that are no columns in use, with what Spark passes over beside them."""
+    """Write small row groups below folders that are not used columns, with files that Spark ignores."""
     rows = sorted(ROWS, key=lambda row: row.query.encode())
     batch = build_file_rows(random.Random(1).sample(rows, len(rows)) if mixed else rows)
     step = -(-batch.num_rows // n_files)
@@ -77,7 +77,7 @@ def write(folder: Path, *, n_files: int = 3, mixed: bool = False) -> Path:
 
 @pytest.fixture(scope="module")
 def tables(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of files, which lie at s3://data, too."""
+    """Folders of files, also stored at s3://data."""
     root = tmp_path_factory.mktemp("tables")
     for name in ("sorted", "mixed"):
         server.put_folder(write(root / name, mixed=name == "mixed"), f"data/{name}")
@@ -88,7 +88,7 @@ def tables(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def summary_of(data: str, **options: object) -> list[tuple]:
+def evaluate_sorted(data: str, **options: object) -> list[tuple]:
     rows = ndcg_spark.evaluate(data, k=[1, 5], **options).summary.collect()
     return sorted((tuple(row) for row in rows), key=str)
 
@@ -96,21 +96,21 @@ def summary_of(data: str, **options: object) -> list[tuple]:
 # --- Read by Arrow, without Spark
 
 
-def test_a_local_table_of_a_store_is_that_of_its_files(server: Server, tables: Path) -> None:
-    """With the column of the folder `day=2026-01-31`."""
-    here, there = open_local(str(tables / "sorted")), open_local("s3a://data/sorted/")
-    assert isinstance(here, LocalTable)
-    assert isinstance(there, LocalTable)
-    assert there.info == here.info
-    assert there.info.names[-1] == "day"
-    assert there.n_bytes == here.n_bytes
+def test_open_local_at_a_store_equals_local_files(server: Server, tables: Path) -> None:
+    """Including the column of the folder `day=2026-01-31`."""
+    local, remote = open_local(str(tables / "sorted")), open_local("s3a://data/sorted/")
+    assert isinstance(local, LocalTable)
+    assert isinstance(remote, LocalTable)
+    assert remote.info == local.info
+    assert remote.info.names[-1] == "day"
+    assert remote.n_bytes == local.n_bytes
     rows = [
-        [row for part in element.parts(8) for batch in part.read(element.info.names, element.info.schema, 50)
+        [row for part in table.parts(8) for batch in part.read(table.info.names, table.info.schema, 50)
          for row in batch.to_pylist()]
-        for element in (here, there)
+        for table in (local, remote)
     ]  # fmt: skip
     assert rows[0] == rows[1] != []
-    assert SECRET.encode() not in pickle.dumps(there.parts(8))
+    assert SECRET.encode() not in pickle.dumps(remote.parts(8))
     with pytest.raises(InputRefusedError, match=r"there is no path 's3://data/nothing'"):
         open_local("s3://data/nothing")
     server.put("data/log/_delta_log/0.json", b"{}")
@@ -126,10 +126,10 @@ def test_a_local_table_of_a_store_is_that_of_its_files(server: Server, tables: P
 
 @pytest.mark.parametrize("name", ["sorted", "mixed"])
 def test_workers_read_objects_to_the_bits_of_local_files(tables: Path, name: str) -> None:
-    """Keys with spaces, per cent signs and accents; `s3`, `s3a` and a slash at the end."""
+    """Keys with spaces, per cent signs and accents; `s3`, `s3a` and a trailing slash."""
     local = str(tables / name)
-    expected = summary_of(local, source="spark")
-    assert summary_of(local, source="parquet") == expected
+    expected = evaluate_sorted(local, source="spark")
+    assert evaluate_sorted(local, source="parquet") == expected
     for address in (f"s3://data/{name}", f"s3a://data/{name}/")[: 2 if name == "sorted" else 1]:
         evaluation = ndcg_spark.evaluate(address, k=[1, 5], source="parquet")
         source = evaluation.ranking.implementation.source
@@ -139,8 +139,8 @@ def test_workers_read_objects_to_the_bits_of_local_files(tables: Path, name: str
         assert sorted((tuple(row) for row in evaluation.summary.collect()), key=str) == expected
 
 
-def test_requests_are_few_and_not_one_after_the_other(server: Server, tables: Path) -> None:
-    """Planning: a listing, twice; 2 for the first schema; 2 a file. Reading: 2 a part, 1 a row group."""
+def test_requests_are_few_and_concurrent(server: Server, tables: Path) -> None:
+    """Planning: two listings; 2 requests for the first schema; 2 per file. Reading: 2 per part, 1 per row group."""
     before = len(server.requests())
     evaluation = ndcg_spark.evaluate("s3://data/sorted", k=5)
     planned = server.requests()[before:]
@@ -154,33 +154,33 @@ def test_requests_are_few_and_not_one_after_the_other(server: Server, tables: Pa
 
 
 def test_the_job_reads_a_run_and_judgments_at_the_store(server: Server, tables: Path) -> None:
-    """The judgments come as a table, which Spark has no connector for; bad rows are counted and left out."""
+    """Judgments are a table at the store, too, without a connector of Spark; bad rows are counted and left out."""
     for name in ("run", "judged"):
         assert (tables / name).is_dir()
-    ways = [str(tables), "s3://data"]
+    roots = [str(tables), "s3://data"]
     actual = [
         run_mean_ndcg(
             "--input", f"{root}/run", "--judgments", f"{root}/judged", "--k", "1,5", "--json", "-", *more
         ).json
-        for root in ways
+        for root in roots
         for more in ((), ("--on-invalid", "reject"))
     ]
     assert {row["input"] for row in actual[2:]} == {"parquet:s3://data/run judged by parquet:s3://data/judged"}
-    for element in actual:
-        element.pop("input")
-        element.pop("config_hash")  # it holds how bad rows are treated
+    for result in actual:
+        result.pop("input")
+        result.pop("config_hash")  # it holds how bad rows are treated
     assert actual[0] == actual[2]
     assert actual[1] == actual[3]
 
 
-def test_a_folder_whose_name_ends_like_that_of_a_file_is_listed(server: Server) -> None:
-    """As Spark calls what it writes; an object of such a name is one file."""
+def test_folder_named_like_a_file_is_listed(server: Server) -> None:
+    """Spark names its output so; an object of such a name is one file."""
     server.put("data/rows.parquet/0.parquet")
     for address in ("s3://data/rows.parquet", "s3://data/rows.parquet/", "s3://data/rows.parquet/0.parquet"):
         assert list_files(address) == ["s3://data/rows.parquet/0.parquet"]
 
 
-def test_explain_says_who_reads_and_why(tables: Path) -> None:
+def test_explain_names_the_reader_and_the_reason(tables: Path) -> None:
     ended = mean_ndcg("--input", "s3a://data/sorted", "--explain")
     assert (ended.code, ended.complaints) == (0, [])
     assert "source       parquet: 3 Parquet objects that workers can read, sorted by query" in ended.out
@@ -193,7 +193,7 @@ def test_explain_says_who_reads_and_why(tables: Path) -> None:
 
 
 def test_objects_on_two_levels_are_refused(server: Server, tables: Path, connected: Path) -> None:
-    """By Arrow where Spark has no connector, and by Spark where it has one; an object of each level is named."""
+    """By Arrow without a connector of Spark, by Spark with one; an object of each level is named."""
     body = next((tables / "sorted" / "day=2026-01-31").glob("part 0*")).read_bytes()
     for key in ("a.parquet", "s/b.parquet"):
         server.put(f"data/levels/{key}", body)
@@ -207,16 +207,16 @@ def test_objects_on_two_levels_are_refused(server: Server, tables: Path, connect
                 ndcg_spark.evaluate(address, source=source)
 
 
-def broken(server: Server, tables: Path, name: str) -> None:
-    """An object that ends too early."""
+def put_broken_object(server: Server, tables: Path, name: str) -> None:
+    """Store an object that ends too early."""
     body = next((tables / "sorted" / "day=2026-01-31").glob("part 1*")).read_bytes()
     server.put(f"data/{name}/0.parquet", next((tables / "sorted" / "day=2026-01-31").glob("part 0*")).read_bytes())
     server.put(f"data/{name}/1.parquet", body[: len(body) // 2])
 
 
-def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, tmp_path: Path) -> None:
-    """Exit code 2, the object or bucket by its name, what to add to Spark; nothing is written."""
-    broken(server, tables, "truncated")
+def test_unreadable_objects_are_refused_in_one_line(server: Server, tables: Path, tmp_path: Path) -> None:
+    """Exit code 2, the name of the object or bucket, what to add to Spark; nothing is written."""
+    put_broken_object(server, tables, "truncated")
     server.put_folder(tables / "sorted", "denied/rows")
     server.put("data/delta/_delta_log/0.json")
     connector = "Spark has no file system for s3; start it with --packages org.apache.spark:spark-hadoop-cloud_2.1"
@@ -247,15 +247,15 @@ def test_what_cannot_be_read_is_refused_in_a_line(server: Server, tables: Path, 
 
 
 @pytest.mark.parametrize("read", [ndcg_spark.evaluate, ndcg_spark.read_table], ids=["evaluate", "read_table"])
-def test_a_scheme_that_nobody_knows_is_refused_in_a_line(spark: SparkSession, read: Callable[[str], object]) -> None:
+def test_unknown_schemes_are_refused_in_one_line(spark: SparkSession, read: Callable[[str], object]) -> None:
     with pytest.raises(InputRefusedError) as refused:
         read("nope://data/rows.parquet")
     message = "cannot read parquet 'nope://data/rows.parquet': Spark has no file system for nope; add its connector."
     assert str(refused.value) == message
 
 
-def test_what_spark_says_of_a_store_that_it_reaches_counts(tables: Path, connected: Path) -> None:
-    """The store of the server has no such folder, and nobody looks there."""
+def test_error_of_spark_counts_if_it_reaches_the_store(tables: Path, connected: Path) -> None:
+    """The folder is missing on the server, which is not asked."""
     (connected / "rows" / "broken.parquet").write_bytes(b"no Parquet")
     with pytest.raises(InputRefusedError, match=r"^cannot read parquet 's3a://connected/rows': .*[Ff]ooter"):
         ndcg_spark.evaluate("s3a://connected/rows")
@@ -281,13 +281,13 @@ def test_an_output_that_spark_cannot_reach_is_refused_before_anything_runs(table
     assert "SECRET" not in ended.err
 
 
-def gone(server: Server) -> str:
+def delete_object(server: Server) -> str:
     server.delete("data/moving/day=2026-01-31/part 1 %20é+#.parquet")
     return r"cannot read s3://data/moving/day=2026-01-31/part 1 %20é\+#.parquet: it no longer exists; evaluate again"
 
 
-def replaced(server: Server, tables: Path) -> str:
-    """The same bytes but one, which is no part of the footer: the ETag tells."""
+def replace_object(server: Server, tables: Path) -> str:
+    """Change one byte outside of the footer: the ETag differs."""
     key = "moving/day=2026-01-31/part 1 %20é+#.parquet"
     body = bytearray((tables / key.replace("moving", "sorted")).read_bytes())
     body[100] ^= 1
@@ -298,15 +298,15 @@ def replaced(server: Server, tables: Path) -> str:
 def test_objects_that_change_between_listing_and_reading_are_refused(
     server: Server, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In Python by the action; in the job with exit code 2 and without an output."""
+    """In Python the action raises; the job ends with exit code 2 and without an output."""
     server.put_folder(tables / "sorted", "data/moving")
     evaluation = ndcg_spark.evaluate("s3://data/moving", k=5)
-    assert re.search(replaced(server, tables), str(collect_refusal(evaluation.summary)))
+    assert re.search(replace_object(server, tables), str(collect_refusal(evaluation.summary)))
     server.put_folder(tables / "sorted", "data/moving")
     step, said = Progress.step, []
 
     def late(self: Progress, what: str) -> object:
-        said.append(gone(server))
+        said.append(delete_object(server))
         return step(self, what)
 
     monkeypatch.setattr(Progress, "step", late)
@@ -316,8 +316,8 @@ def test_objects_that_change_between_listing_and_reading_are_refused(
     assert not (tmp_path / "metrics").exists()
 
 
-def test_a_store_that_goes_away_is_named(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
-    """Arrow asks three times; then the object, the reason and the way out are in the line."""
+def test_lost_connection_is_named(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+    """Arrow tries three times; then the line has the object, the reason and the way out."""
     with s3_server(tmp_path) as other, set_environment(spark, other.settings()):
         other.put("data")
         other.put_folder(tables / "mixed", "data/mixed")
@@ -331,16 +331,16 @@ def test_a_store_that_goes_away_is_named(spark: SparkSession, tables: Path, tmp_
             ndcg_spark.evaluate("s3://data/mixed")
 
 
-def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: Path) -> None:
-    """A column in files and folder names, at once; a file that lacks a column, by the action."""
-    one = next((tables / "sorted" / "day=2026-01-31").glob("part 0*"))
-    server.put("data/doubled/query_id=q/0.parquet", one.read_bytes())
+def test_inconsistent_files_are_refused(server: Server, tables: Path) -> None:
+    """A column in both files and folder names is refused at once; a file that lacks a column, by the action."""
+    path = next((tables / "sorted" / "day=2026-01-31").glob("part 0*"))
+    server.put("data/doubled/query_id=q/0.parquet", path.read_bytes())
     message = r"column 'query_id' of 's3://data/doubled' is both in the files and in folder names; Spark has no file"
     with pytest.raises(InputRefusedError, match=message):
         ndcg_spark.evaluate("s3://data/doubled")
     lacking = pa.BufferOutputStream()
-    pq.write_table(pq.read_table(one).drop_columns(["relevance"]), lacking)
-    server.put("data/lacking/0.parquet", one.read_bytes())
+    pq.write_table(pq.read_table(path).drop_columns(["relevance"]), lacking)
+    server.put("data/lacking/0.parquet", path.read_bytes())
     server.put("data/lacking/1.parquet", lacking.getvalue().to_pybytes())
     actual = collect_refusal(ndcg_spark.evaluate("s3://data/lacking", k=5, strategy="window").summary)
     assert actual == (
@@ -354,7 +354,7 @@ def test_files_that_are_no_table_to_workers_are_refused(server: Server, tables: 
 
 @pytest.fixture
 def connected(spark: SparkSession, server: Server, tables: Path, tmp_path: Path) -> Iterator[Path]:
-    """What Spark sees as s3a://connected; Arrow sees the bucket of the server. As in Hadoop, `s3` is no scheme."""
+    """Spark's s3a://connected is a folder, Arrow's is the bucket of the server. `s3` is not a scheme of Hadoop."""
     settings = {
         "fs.s3a.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
         "fs.s3a.impl.disable.cache": "true",
@@ -370,14 +370,14 @@ def connected(spark: SparkSession, server: Server, tables: Path, tmp_path: Path)
 def test_spark_lists_and_workers_read_or_spark_reads_all(
     server: Server, tables: Path, connected: Path, tmp_path: Path
 ) -> None:
-    """The same bits by both; where workers are denied, Spark reads, and a line says so."""
+    """Both give equal bits; if workers are denied access, Spark reads and logs a line."""
     write(connected / "rows")
     server.put_folder(connected / "rows", "connected/rows")
     before = len(server.requests())
     by_workers = ndcg_spark.evaluate("s3a://connected/rows", k=[1, 5])
     assert by_workers.ranking.source == "parquet"
     assert [request for request in server.requests()[before:] if request.startswith("LIST")] == []  # Spark has listed
-    expected = summary_of("s3a://connected/rows", source="spark")
+    expected = evaluate_sorted("s3a://connected/rows", source="spark")
     assert sorted((tuple(row) for row in by_workers.summary.collect()), key=str) == expected
     write(connected / "others")
     ended = mean_ndcg("--input", "s3a://connected/others", "--k", "5", "--json", "-")
@@ -390,7 +390,7 @@ def test_spark_lists_and_workers_read_or_spark_reads_all(
 
 
 def test_a_metric_table_at_a_store_that_spark_reaches(server: Server, tables: Path, connected: Path) -> None:
-    """By the scheme that Spark knows, of a folder that stays apart from the input however that is spelled."""
+    """The scheme is Spark's; the output must be separate from the input in any spelling."""
     put = ("--output", "s3a://connected/metrics/", "--dataset", "search", "--k", "5")
     rows = ("--input", tables / "sorted")
     run_mean_ndcg(*rows, *put, "--run-date", "2026-01-30")

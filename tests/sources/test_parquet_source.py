@@ -1,4 +1,4 @@
-"""Paths of Parquet files: workers read them, and find the numbers and refusals of a table that Spark reads."""
+"""Paths of Parquet files: workers read them, with the numbers and refusals of a table that Spark reads."""
 
 from __future__ import annotations
 
@@ -54,29 +54,29 @@ def _short_lived_plans(spark: SparkSession) -> Iterator[None]:
         yield
 
 
-def write(folder: Path, rows: pa.RecordBatch, *, n_files: int = 2, of_a_group: int = 7) -> str:
-    """Files of small row groups, so that queries lie across groups and files."""
+def write(folder: Path, rows: pa.RecordBatch, *, n_files: int = 2, row_group_size: int = 7) -> str:
+    """Write small row groups, so that queries span groups and files."""
     folder.mkdir(parents=True)
     step = -(-rows.num_rows // n_files)
     for at in range(n_files):
         part = pa.Table.from_batches([rows.slice(at * step, step)])
-        pq.write_table(part, folder / f"part-{at}.parquet", row_group_size=of_a_group)
+        pq.write_table(part, folder / f"part-{at}.parquet", row_group_size=row_group_size)
     return str(folder)
 
 
-def with_ranks(rows: Sequence[Row], choices: Choices) -> pa.RecordBatch:
+def build_rows_with_ranks(rows: Sequence[Row], choices: Choices) -> pa.RecordBatch:
     ranks = compute_ranks(rows, replace(choices, ties="item_asc") if choices.ties == "expected" else choices)
     return build_file_rows(rows).append_column(
         "rank", pa.array([ranks.get((r.query, r.item)) for r in rows], pa.int32())
     )
 
 
-def by_query(rows: Sequence[Row]) -> list[Row]:
+def sort_by_query(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.query.encode())
 
 
-def source_of(path: str, **options: Any) -> ParquetSource:
-    """The source that is chosen for a path, which must be that of files."""
+def choose_source(path: str, **options: Any) -> ParquetSource:
+    """Return the source chosen for a path, which must be of files."""
     source = evaluate_small_parts(path, **options).ranking.implementation.source
     assert isinstance(source, ParquetSource), source
     return source
@@ -86,13 +86,13 @@ def source_of(path: str, **options: Any) -> ParquetSource:
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_files_give_what_the_oracle_says(tmp_path: Path, name: str) -> None:
-    """Strings and integers as items; queries shuffled and clustered; scores, and ranks where these are kept."""
+def test_results_of_files_equal_the_oracle(tmp_path: Path, name: str) -> None:
+    """Strings and integers as items; queries shuffled and clustered; scores, and ranks if these are kept."""
     choices, cases, expected = CHOICES[name], {}, {}
     for seed, integer in enumerate((False, True)):
         rows = random_rows(seed, integer_items=integer, negatives=True, extreme_scores=True)
-        rows = by_query(rows)[::-1] if integer else rows
-        path = write(tmp_path / f"{seed}", with_ranks(rows, choices))
+        rows = sort_by_query(rows)[::-1] if integer else rows
+        path = write(tmp_path / f"{seed}", build_rows_with_ranks(rows, choices))
         columns = Columns(order="position") if choices.ties == "input_order" else Columns()
         settings = EvaluationSettings(
             columns=columns,
@@ -109,7 +109,7 @@ def test_files_give_what_the_oracle_says(tmp_path: Path, name: str) -> None:
         assert_same_results(got, expected[case])
 
 
-def summary_of(data: Any, **options: Any) -> list[tuple]:
+def evaluate_sorted(data: Any, **options: Any) -> list[tuple]:
     rows = evaluate_small_parts(data, k=[1, 5], null_score="unretrieved", **options).summary.collect()
     return sorted((tuple(row) for row in rows), key=str)
 
@@ -118,8 +118,8 @@ def summary_of(data: Any, **options: Any) -> list[tuple]:
 def test_complete_queries_of_sorted_files_give_the_sums_of_any_table(
     spark: SparkSession, tmp_path: Path, integer_queries: bool
 ) -> None:
-    """Segments and weights; queries that reach into the next row group and the next file; and the rows shuffled."""
-    rows = by_query(random_rows(17, n_queries=60, negatives=True))
+    """With segments and weights; queries span row groups and files; also with shuffled rows."""
+    rows = sort_by_query(random_rows(17, n_queries=60, negatives=True))
     batch = build_file_rows(rows)
     number = {name: n for n, name in enumerate(sorted({row.query for row in rows}))}
     names = [number[row.query] if integer_queries else row.query for row in rows]
@@ -129,14 +129,14 @@ def test_complete_queries_of_sorted_files_give_the_sums_of_any_table(
     )
     batch = batch.append_column("w", pa.array(weights)).append_column("country", pa.array(countries))
     options = {"segments": ["country", "query_id"], "weight": "w"}
-    path = write(tmp_path / "rows", batch, n_files=3, of_a_group=11)
-    assert source_of(path).files.bounds is not None
-    expected = summary_of(spark.read.parquet(path), **options)
-    assert summary_of(path, source="parquet", **options) == expected
+    path = write(tmp_path / "rows", batch, n_files=3, row_group_size=11)
+    assert choose_source(path).files.bounds is not None
+    expected = evaluate_sorted(spark.read.parquet(path), **options)
+    assert evaluate_sorted(path, source="parquet", **options) == expected
     mixed = batch.take(pa.array(random.Random(1).sample(range(batch.num_rows), batch.num_rows)))
-    path = write(tmp_path / "shuffled", mixed, n_files=3, of_a_group=11)
-    assert source_of(path).files.bounds is None
-    assert summary_of(path, source="parquet", **options) == expected
+    path = write(tmp_path / "shuffled", mixed, n_files=3, row_group_size=11)
+    assert choose_source(path).files.bounds is None
+    assert evaluate_sorted(path, source="parquet", **options) == expected
 
 
 def test_runs_judgments_and_keys_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_runs_judgments_and_keys_of_several_columns(spark: SparkSession, tmp_pat
     batch = batch.append_column("day", pa.array([int(row.query[-1:].isdigit()) for row in rows], pa.date32()))
     scores = {"a": batch.column("score"), "b": pa.array([float(n % 5) for n in range(len(rows))])}
     runs = [
-        batch.append_column("run", pa.array([run] * len(rows))).set_column(2, "score", group)
-        for run, group in scores.items()
+        batch.append_column("run", pa.array([run] * len(rows))).set_column(2, "score", run_scores)
+        for run, run_scores in scores.items()
     ]
     runs[1] = runs[1].filter(pa.compute.not_equal(runs[1].column("query_id"), "q0"))
     both = pa.Table.from_batches(runs).combine_chunks().to_batches()[0]
@@ -155,85 +155,85 @@ def test_runs_judgments_and_keys_of_several_columns(spark: SparkSession, tmp_pat
     judged = pa.Table.from_batches([batch]).select(["query_id", "day", "item_id", "relevance"])
     pq.write_table(judged.filter(pa.compute.is_valid(judged["relevance"])), tmp_path / "judged.parquet")
     options = {"run": "run", "query": ["query_id", "day"]}
-    long = summary_of(path, source="parquet", **options)
+    long = evaluate_sorted(path, source="parquet", **options)
     assert len({row[0] for row in long}) == 2
-    assert long == summary_of(spark.read.parquet(path), **options)
+    assert long == evaluate_sorted(spark.read.parquet(path), **options)
     options |= {"judgments": spark.read.parquet(str(tmp_path / "judged.parquet"))}
-    joined = summary_of(path, source="parquet", **options)
-    assert joined == summary_of(spark.read.parquet(path).drop("relevance"), **options)
+    joined = evaluate_sorted(path, source="parquet", **options)
+    assert joined == evaluate_sorted(spark.read.parquet(path).drop("relevance"), **options)
     assert joined != long
 
 
 def test_several_score_columns_of_files(spark: SparkSession, tmp_path: Path) -> None:
-    rows = by_query(random_rows(6, n_queries=20))
+    rows = sort_by_query(random_rows(6, n_queries=20))
     batch = build_file_rows(rows).append_column("other", pa.array([n % 7 for n in range(len(rows))], pa.int32()))
     path = write(tmp_path / "rows", batch)
     options = {"score": ["score", "other"]}
-    assert summary_of(path, source="parquet", **options) == summary_of(spark.read.parquet(path), **options)
+    assert evaluate_sorted(path, source="parquet", **options) == evaluate_sorted(spark.read.parquet(path), **options)
 
 
 def test_texts_may_be_written_as_large_strings(spark: SparkSession, tmp_path: Path) -> None:
-    """As polars writes them; beside a file without rows, as Spark writes them."""
+    """Polars writes them; a second file has no rows, as Spark may write."""
     rows = build_file_rows([Row(query=f"q{n * 7 % 60}", item=n, score=n, relevance=n % 3) for n in range(300)])
     wide = rows.set_column(0, "query_id", rows.column("query_id").cast(pa.large_string()))
     path = write(tmp_path / "rows", wide)
     pq.write_table(pa.Table.from_batches([wide.slice(0, 0)]), Path(path) / "empty.parquet")
-    assert summary_of(path, source="parquet") == summary_of(spark.read.parquet(path))
+    assert evaluate_sorted(path, source="parquet") == evaluate_sorted(spark.read.parquet(path))
 
 
 def test_texts_and_numbers_may_be_written_as_dictionaries(spark: SparkSession, tmp_path: Path) -> None:
-    """As pandas writes categories; also sorted by query, and as segments."""
+    """Pandas writes categories so; also sorted by query, and as segments."""
     rows = [Row(query=f"q{n // 5:02}", item=f"i{n % 7}", score=n, relevance=n % 3) for n in range(300)]
     batch = build_file_rows(rows).append_column("country", pa.array([f"c{n // 50}" for n in range(300)]))
     for name in ("query_id", "item_id", "relevance", "country"):
         at = batch.schema.get_field_index(name)
         batch = batch.set_column(at, name, batch.column(name).dictionary_encode())
     path = write(tmp_path / "rows", batch)
-    assert source_of(path).files.bounds is not None
+    assert choose_source(path).files.bounds is not None
     options = {"segments": ["country"]}
-    assert summary_of(path, source="parquet", **options) == summary_of(spark.read.parquet(path), **options)
+    assert evaluate_sorted(path, source="parquet", **options) == evaluate_sorted(spark.read.parquet(path), **options)
 
 
-def test_files_may_lie_anywhere_below_a_path_with_any_name(spark: SparkSession, tmp_path: Path) -> None:
-    """In a folder of dates, which is no column in use; beside files that Spark does not read; as `file:` address."""
+def test_files_may_be_anywhere_below_a_path(spark: SparkSession, tmp_path: Path) -> None:
+    """In a folder of dates, which is not a used column; beside files that Spark ignores; as a `file:` URL."""
     rows = random_rows(8)
     path = write(tmp_path / "nightly rows é" / "day=2026-01-31", build_file_rows(rows))
     (Path(path) / "_SUCCESS").write_text("")
     (Path(path) / ".part-9.parquet").write_text("no Parquet")
-    expected = summary_of(spark.read.parquet(path))
+    expected = evaluate_sorted(spark.read.parquet(path))
     folder = Path(path).parent
-    assert summary_of(str(folder), source="parquet") == expected
-    assert summary_of(f"file://{folder}", source="parquet") == expected
-    assert summary_of(folder, source="parquet") == expected
+    assert evaluate_sorted(str(folder), source="parquet") == expected
+    assert evaluate_sorted(f"file://{folder}", source="parquet") == expected
+    assert evaluate_sorted(folder, source="parquet") == expected
 
 
-def test_workers_take_an_address_as_spark_does(tmp_path: Path) -> None:
-    """Spark decodes nothing in `file:` addresses: beside `a%20b` lies `a b`, with other rows."""
+def test_workers_read_file_urls_like_spark(tmp_path: Path) -> None:
+    """Spark decodes nothing in `file:` URLs: `a%20b` and `a b` are two folders with different rows."""
     for other in ("a b", "a", "100"):
         write(tmp_path / other, build_file_rows(random_rows(9)))
-    expected = summary_of(write(tmp_path / "plain", build_file_rows(random_rows(8))), source="parquet")
+    expected = evaluate_sorted(write(tmp_path / "plain", build_file_rows(random_rows(8))), source="parquet")
     for name in ("a%20b", "a#b", "100%"):
         path = write(tmp_path / name, build_file_rows(random_rows(8)))
-        assert summary_of(f"file:{path}", source="parquet") == expected, name
+        assert evaluate_sorted(f"file:{path}", source="parquet") == expected, name
 
 
 # --- Which queries are complete
 
 
-def stored(folder: Path, *files: Sequence[Any], **options: Any) -> str:
-    """Files of these queries, one row each, in a row group."""
-    kind = pa.string() if any(isinstance(element, str) for group in files for element in group) else pa.int64()
+def write_queries(folder: Path, *files: Sequence[Any], **options: Any) -> str:
+    """Write files of these queries, one row each, in one row group."""
+    kind = pa.string() if any(isinstance(query, str) for queries in files for query in queries) else pa.int64()
     folder.mkdir(exist_ok=True)
-    for at, group in enumerate(files):
-        n = len(group)
-        columns = {"query_id": pa.array(group, kind), "item_id": pa.array(range(n)), "score": pa.array([1.0] * n)}
+    for at, queries in enumerate(files):
+        n = len(queries)
+        columns = {"query_id": pa.array(queries, kind), "item_id": pa.array(range(n)), "score": pa.array([1.0] * n)}
         table = pa.table({**columns, "relevance": pa.array([1.0] * n)})
         pq.write_table(table, folder / f"{at}.parquet", **options)
     return str(folder)
 
 
-def test_queries_between_the_ends_of_other_files_are_complete(tmp_path: Path) -> None:
-    """A part a file; of each, the highest query before it and the lowest behind it."""
+def test_complete_queries_are_between_the_ends_of_other_files(tmp_path: Path) -> None:
+    """One part per file; for each the highest query before it and the lowest after it."""
     for at, (files, expected) in enumerate((
         (([1, 2], [3, 4], [5]), ((None, 3), (2, 5), (4, None))),
         (([5], [1, 2], [3, 4]), ((4, None), (None, 3), (2, 5))),
@@ -244,26 +244,26 @@ def test_queries_between_the_ends_of_other_files_are_complete(tmp_path: Path) ->
         (([1, 2], [3, None]), ((None, 3), (2, None))),
         (([7],), ((None, None),)),
     )):  # fmt: skip
-        source = ndcg_spark.evaluate(stored(tmp_path / f"{at}", *files)).ranking.implementation.source
+        source = ndcg_spark.evaluate(write_queries(tmp_path / f"{at}", *files)).ranking.implementation.source
         assert isinstance(source, ParquetSource), source
         assert (files, source.files.bounds) == (files, expected)
-    assert source_of(stored(tmp_path / "rows", [1], [2], write_statistics=False)).files.bounds is None
-    path = stored(tmp_path / "rows", [1], [2])
-    assert source_of(path).files.bounds is not None
-    assert source_of(path, query=["query_id", "item_id"]).files.bounds is None
+    assert choose_source(write_queries(tmp_path / "rows", [1], [2], write_statistics=False)).files.bounds is None
+    path = write_queries(tmp_path / "rows", [1], [2])
+    assert choose_source(path).files.bounds is not None
+    assert choose_source(path, query=["query_id", "item_id"]).files.bounds is None
 
 
-def test_a_query_is_complete_only_with_all_that_it_is_scored_by(spark: SparkSession, tmp_path: Path) -> None:
-    """Judgments lie in another table, and metrics that read other tables are joined to rankings."""
-    path = stored(tmp_path / "rows", [1], [2])
+def test_queries_with_other_tables_are_not_complete(spark: SparkSession, tmp_path: Path) -> None:
+    """Judgments are another table, and metrics that read other tables are joined to rankings."""
+    path = write_queries(tmp_path / "rows", [1], [2])
     frame = spark.read.parquet(path)
-    alone = source_of(path)
-    judged = source_of(path, judgments=frame.select("query_id", "item_id", "relevance"))
+    alone = choose_source(path)
+    judged = choose_source(path, judgments=frame.select("query_id", "item_id", "relevance"))
     options = {"metrics": "novelty@1", "convention": "default;ties=item_asc"}
-    joined = source_of(path, interactions=frame.select("query_id", "item_id"), **options)
+    joined = choose_source(path, interactions=frame.select("query_id", "item_id"), **options)
     assert (alone.files.bounds is None, "sorted by query" in alone.reason) == (False, True)
-    for element in (judged, joined):
-        assert (element.files.bounds is None, "sorted by query" in element.reason) == (True, False)
+    for source in (judged, joined):
+        assert (source.files.bounds is None, "sorted by query" in source.reason) == (True, False)
 
 
 # --- Who reads
@@ -271,11 +271,11 @@ def test_a_query_is_complete_only_with_all_that_it_is_scored_by(spark: SparkSess
 
 @pytest.fixture(scope="module")
 def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write(tmp_path_factory.mktemp("table") / "rows", with_ranks(random_rows(3), DEFAULT))
+    return write(tmp_path_factory.mktemp("table") / "rows", build_rows_with_ranks(random_rows(3), DEFAULT))
 
 
-def test_workers_are_not_asked_in_vain(spark: SparkSession, folder: str) -> None:
-    """Windows rank in Spark, and arrays are scored where they are."""
+def test_windows_and_arrays_are_read_by_spark(spark: SparkSession, folder: str) -> None:
+    """Windows rank in Spark, and arrays need no exchange."""
     with pytest.raises(InvalidParameterError, match=r"source='parquet' .* strategy=window ranks in Spark"):
         ndcg_spark.evaluate(folder, source="parquet", strategy="window")
     arrays = spark.createDataFrame([("q", [1.0, 0.0])], "query_id string, relevance array<double>")
@@ -292,8 +292,8 @@ def test_a_path_is_read_by_workers_and_a_table_by_spark(spark: SparkSession, fol
         ndcg_spark.evaluate(frame, source="parquet")
 
 
-def changed(name: str, make: Callable[[pa.Array], pa.Array]) -> Callable[[Path], None]:
-    """Change a column of all files of a folder."""
+def change_column(name: str, make: Callable[[pa.Array], pa.Array]) -> Callable[[Path], None]:
+    """Return a function that changes a column in all files of a folder."""
 
     def change(folder: Path) -> None:
         for path in folder.glob("*.parquet"):
@@ -309,15 +309,15 @@ OBSTACLES: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "duplicates": (lambda _: None, {"convention": "default;duplicates=best"}, "among all rows"),
     "all duplicates": (lambda _: None, {"check_duplicates": "all"}, "among all rows"),
     "decimals": (
-        changed("relevance", lambda column: column.cast(pa.decimal128(20, 2))),
+        change_column("relevance", lambda column: column.cast(pa.decimal128(20, 2))),
         {},
         r"'relevance' is decimal\(20,2\)",
     ),
 }
 
 
-def test_what_workers_cannot_read_is_read_by_spark(spark: SparkSession, tmp_path: Path, folder: str) -> None:
-    """Or refused with the reason where workers were asked for."""
+def test_spark_reads_what_workers_cannot(spark: SparkSession, tmp_path: Path, folder: str) -> None:
+    """Or the reason is refused if workers were requested."""
     for name, (change, options, why) in OBSTACLES.items():
         path = write(tmp_path / name, build_file_rows(random_rows(3)))
         change(Path(path))
@@ -328,13 +328,13 @@ def test_what_workers_cannot_read_is_read_by_spark(spark: SparkSession, tmp_path
     write(tmp_path / "by query" / "query_id=q1", rows)
     assert "'query_id' is in the names of folders" in ndcg_spark.evaluate(str(tmp_path / "by query")).ranking.reason
     for setting in ("spark__sql__files__ignoreCorruptFiles", "spark__sql__files__ignoreMissingFiles"):
-        for text in ("true", "TRUE"):  # which Spark hands out as it was written
+        for text in ("true", "TRUE"):  # Spark returns the text as it was set
             with session_settings(spark, **{setting: text}):
                 assert "is set" in ndcg_spark.evaluate(folder).ranking.reason
 
 
-def test_a_path_that_spark_finds_on_another_file_system_is_read_there(spark: SparkSession, tmp_path: Path) -> None:
-    """The files of Hadoop may say which file system a path is of; here a setting of the session does."""
+def test_default_file_system_of_spark_is_used(spark: SparkSession, tmp_path: Path) -> None:
+    """Hadoop's files may set the file system of a path; here a setting of the session does."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for folder, relevances in ((ours, (1, 0)), (theirs, (0, 1))):
         write(
@@ -345,23 +345,23 @@ def test_a_path_that_spark_finds_on_another_file_system_is_read_there(spark: Spa
     spark.conf.set("fs.defaultFS", "viewfs://there/")
     spark.conf.set(name, f"file://{theirs}")
     try:
-        there = ndcg_spark.evaluate(str(ours), k=1)
-        assert "another file system, as viewfs://there" in there.ranking.reason
-        assert summary_of_ndcg(there) == 0.0  # the item on rank 1 is not relevant there
+        evaluation = ndcg_spark.evaluate(str(ours), k=1)
+        assert "another file system, as viewfs://there" in evaluation.ranking.reason
+        assert find_ndcg(evaluation) == 0.0  # the item at rank 1 is not relevant in those files
     finally:
         spark.conf.unset("fs.defaultFS")
         spark.conf.unset(name)
     assert before.ranking.source == "parquet"
-    assert summary_of_ndcg(before) == 1.0
+    assert find_ndcg(before) == 1.0
 
 
-def summary_of_ndcg(found: Evaluation) -> float:
-    """The only mean of NDCG."""
-    return found.summary.where("metric = 'ndcg'").collect()[0]["value"]
+def find_ndcg(evaluation: Evaluation) -> float:
+    """Return the only mean of NDCG."""
+    return evaluation.summary.where("metric = 'ndcg'").collect()[0]["value"]
 
 
 def test_files_of_several_schemas_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """One has narrower numbers."""
+    """One file has narrower numbers."""
     rows = [Row(query=query, item=n, score=-n, relevance=n % 3) for n, query in enumerate("aabbcc")]
     batch = build_file_rows(rows)
     path = write(tmp_path / "rows", batch.slice(0, 4), n_files=1)
@@ -381,12 +381,12 @@ OF_HALVES = 0.6309297535714575
 
 def test_unsigned_relevances(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "rows", build_file_rows(HALVES))
-    changed("relevance", lambda column: column.cast(pa.uint32()))(Path(path))
-    assert summary_of_ndcg(ndcg_spark.evaluate(path)) == OF_HALVES
+    change_column("relevance", lambda column: column.cast(pa.uint32()))(Path(path))
+    assert find_ndcg(ndcg_spark.evaluate(path)) == OF_HALVES
 
 
-def test_a_file_that_spells_a_column_otherwise_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark takes the case of names lightly."""
+def test_columns_with_another_case_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark ignores the case of names."""
     path = write(tmp_path / "rows", build_file_rows(HALVES))
     other = Path(path) / "part-1.parquet"
     pq.write_table(pq.ParquetFile(other).read().rename_columns({"query_id": "QUERY_ID"}), other)
@@ -394,11 +394,11 @@ def test_a_file_that_spells_a_column_otherwise_is_left_to_spark(spark: SparkSess
     assert (row["value"], row["n_queries"]) == (OF_HALVES, 4)
 
 
-def test_a_corrupt_file_is_passed_over_where_a_setting_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_corrupt_files_are_ignored_on_request(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "rows", build_file_rows(HALVES))
     (Path(path) / "zz-broken.parquet").write_bytes(b"this is no Parquet file, whatever its name says")
     with session_settings(spark, spark__sql__files__ignoreCorruptFiles="true"):
-        assert summary_of_ndcg(ndcg_spark.evaluate(path)) == OF_HALVES
+        assert find_ndcg(ndcg_spark.evaluate(path)) == OF_HALVES
 
 
 def test_large_variable_width_types_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ READ = {
 
 @pytest.fixture(scope="module")
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Folders of two files, of which the second lacks the column that the folder is named after, or none."""
+    """Folders of two files; the second lacks the column that the folder is named after, or none."""
     whole = {
         "query_id": ["a", "b"], "item_id": ["x", "y"], "score": [2.0, 1.0], "relevance": [1, 0], "w": [1.0, 1.0],
         "country": ["n", "n"], "at": [1, 2], "ranker": ["r", "r"], "rank": [1, 1], "listed": [[1], [1]],
@@ -448,7 +448,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return folders
 
 
-def test_a_file_that_lacks_a_column_that_is_read_is_named(uneven: dict[str, str]) -> None:
+def test_file_without_a_needed_column_is_named(uneven: dict[str, str]) -> None:
     for name, options in READ.items():
         path = uneven[name]
         message = rf"^column '{name}' \([a-z]+=\) of the input is not in {path}/1\.parquet, but in other files: "
@@ -467,7 +467,7 @@ def test_a_file_that_lacks_a_column_that_is_read_is_named(uneven: dict[str, str]
 
 
 def test_columns_that_files_may_lack(spark: SparkSession, uneven: dict[str, str], tmp_path: Path) -> None:
-    """One that nothing reads, one in the names of folders, and any in a DataFrame or where files are merged."""
+    """A column that nothing reads, one in folder names, and any column in a DataFrame or with merged schemas."""
     assert ndcg_spark.evaluate(uneven["nobody reads it"]).ranking.source == "parquet"
     relevance = uneven["relevance"]
     tables = [
@@ -487,7 +487,7 @@ def test_columns_that_files_may_lack(spark: SparkSession, uneven: dict[str, str]
 
 
 def test_footers_that_workers_read_name_the_file_as_well(uneven: dict[str, str]) -> None:
-    """As for objects of a store, whose footers are read by workers."""
+    """Workers read the footers of objects in a store, too."""
     paths = [f"{uneven['relevance']}/{name}.parquet" for name in "01"]
     columns = {"query_0": "query_id", "relevance": "relevance"}
     schema = pa.schema([("query_0", pa.string()), ("relevance", pa.int64())])
@@ -501,7 +501,7 @@ def test_footers_that_workers_read_name_the_file_as_well(uneven: dict[str, str])
 
 
 def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
-    """A bad row, an item twice in a ranking, and a segment with two values; in sorted files and by both outputs."""
+    """A bad row, a duplicate item in a ranking, a segment with two values; in sorted files and by both outputs."""
     rows = [Row(query=query, item=f"{n}", score=-n, relevance=n % 3) for query in "abcd" for n in range(5)]
     batch = build_file_rows(rows)
     changes = {
@@ -509,25 +509,23 @@ def test_refusals_are_those_of_a_table_that_spark_reads(spark: SparkSession, tmp
         "bad": batch.set_column(2, "score", pa.array([float("nan") if n == 7 else 0.0 for n in range(len(rows))])),
         "segments": batch.append_column("country", pa.array([n % 2 for n in range(len(rows))])),
     }
-    for name, group in changes.items():
+    for name, changed_rows in changes.items():
         options = {"k": 2, "segments": ["country"] if name == "segments" else []}
-        path = write(tmp_path / name, group, n_files=1, of_a_group=100)
+        path = write(tmp_path / name, changed_rows, n_files=1, row_group_size=100)
         said = [
             collect_refusal(getattr(evaluate_small_parts(data, **options), output))
             for data in (path, spark.read.parquet(path))
             for output in ("summary", "rankings")
         ]
         assert said[0] is not None
-        assert len({re.sub("query_id=.", "", str(element)) for element in said}) == 1, (
-            said
-        )  # which is met first differs
+        assert len({re.sub("query_id=.", "", str(refusal)) for refusal in said}) == 1, said  # either may be met first
 
 
 def test_a_file_that_changes_before_it_is_read_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "rows", build_file_rows(random_rows(3)))
     actual = evaluate_small_parts(path, null_score="unretrieved")
     assert collect_refusal(actual.rankings) is None
-    changed("score", lambda column: column)(Path(path))
+    change_column("score", lambda column: column)(Path(path))
     assert "changed after the evaluation was planned; evaluate again" in str(collect_refusal(actual.summary))
 
 
@@ -535,7 +533,7 @@ def test_a_file_that_changes_before_it_is_read_is_refused(spark: SparkSession, t
 
 
 def test_the_job_accounts_for_every_row_of_files(spark: SparkSession, tmp_path: Path) -> None:
-    """Segments, weights, and bad rows that are rejected: whoever reads and ranks, to the last bit."""
+    """Segments, weights and rejected rows: equal to the last bit for every reader."""
     rows = [row for row in random_rows(11, n_queries=40) if row.query != "missing"]
     batch = build_file_rows(rows)
     weight = pa.array([1.0 + len(row.query) for row in rows])
@@ -549,7 +547,7 @@ def test_the_job_accounts_for_every_row_of_files(spark: SparkSession, tmp_path: 
     assert files["rows"]["rejected"] > 0
 
 
-def test_the_job_says_who_reads_and_why(folder: str) -> None:
+def test_job_names_the_reader_and_the_reason(folder: str) -> None:
     for source, message in {
         "parquet": "Parquet files under a local path",
         "spark": "source=spark was requested",

@@ -1,4 +1,4 @@
-"""Tables of any format for notebooks: what `evaluate` makes of them."""
+"""`read_table`: tables of any format for notebooks, evaluated by `evaluate`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def written(tmp_path):
 
 
 def test_the_trec_formats_are_evaluated_as_they_are(spark, written):
-    """By hand: the one relevant item is second, 1 / log2(3); ids keep their zeros."""
+    """By hand: the only relevant item is second, 1 / log2(3); ids keep their zeros."""
     run = read_table(written("run.txt", RUN), format="trec-run")
     judgments = read_table(written("qrels.txt", QRELS), format="trec-qrels")
     assert dict(run.dtypes) | dict(judgments.dtypes) == {
@@ -41,8 +41,8 @@ def test_the_trec_formats_are_evaluated_as_they_are(spark, written):
     assert evaluate(run, judgments).to_pandas()["value"].tolist() == pytest.approx([1 / math.log2(3)], abs=1e-15)
 
 
-def test_a_line_without_its_numbers_is_a_bad_row(spark, written):
-    """Whatever columns are selected: a relevance that is null would be an item without a judgment."""
+def test_incomplete_trec_line_is_a_bad_row(spark, written):
+    """For any selected columns: a null relevance would be an item without a judgment."""
     for table, line, reason in (
         ("run", "q1 Q0 c 3 high tag", "nan_score"),
         ("run", "q1 Q0 c 3", "null_query"),
@@ -62,7 +62,7 @@ def test_a_line_without_its_numbers_is_a_bad_row(spark, written):
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_ranks_are_read_as_they_are(spark, written, ansi):
-    """A rank that is no whole number, or none at all, is a bad row for who ranks by it, and no matter else."""
+    """A rank that is fractional or missing is a bad row if it is used, and ignored otherwise."""
     qrels = read_table(written("qrels", ["q1 0 007 1"]), format="trec-qrels")
     with session_settings(spark, spark__sql__ansi__enabled=ansi):
         for rank in ("2.7", "-", "99999999999", "nan"):
@@ -74,7 +74,7 @@ def test_ranks_are_read_as_they_are(spark, written, ansi):
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_numbers_of_csv(spark, written, ansi):
-    """Short lines, too, are bad rows, though the column that marks them is not selected."""
+    """Short lines are bad rows, too, even if the column that marks them is not selected."""
     names = ["query_id,item_id,score,relevance", "007,a,1.5,1", "007,b,0.5,2"]
     with session_settings(spark, spark__sql__ansi__enabled=ansi):
         good = read_table(written("good.csv", names), numbers=["score", "relevance"])
@@ -96,7 +96,7 @@ def test_tables_of_the_catalog_paths_and_queries(spark, written, tmp_path):
     spark.sql(rows).createOrReplaceTempView("rows_to_read")
     path = tmp_path / "rows"
     actual = [read_table(path), read_table("rows_to_read"), read_table(rows, format="sql")]
-    assert [element.collect() for element in actual] == [spark.sql(rows).collect()] * 3
+    assert [frame.collect() for frame in actual] == [spark.sql(rows).collect()] * 3
     text = read_table(written("a.csv", ["query_id;score", "007;1"]), options={"sep": ";"})
     assert text.select("query_id", "score").collect() == [("007", "1")]
     with pytest.raises(InputRefusedError, match=r"there is no path '/nowhere\.parquet'"):
@@ -106,8 +106,8 @@ def test_tables_of_the_catalog_paths_and_queries(spark, written, tmp_path):
 RANKED = "SELECT * FROM VALUES ('q', 'a', 1D, 0D), ('q', 'b', 2D, 1D) AS t(query_id, item_id, score, relevance)"
 
 
-def test_evaluate_takes_what_read_table_takes(spark, written, tmp_path, monkeypatch):
-    """By hand: `b` is relevant and first, so each mean is 1. Text of csv is parsed, in judgments and run alike."""
+def test_evaluate_accepts_the_tables_of_read_table(spark, written, tmp_path, monkeypatch):
+    """By hand: `b` is relevant and first, so each mean is 1. CSV text is parsed in judgments and runs."""
     monkeypatch.chdir(tmp_path)
     rows = spark.sql(RANKED)
     rows.createOrReplaceTempView("ranked_view")
@@ -115,10 +115,10 @@ def test_evaluate_takes_what_read_table_takes(spark, written, tmp_path, monkeypa
     rows.write.parquet(str(tmp_path / "s[1]" / "{a}"))
     rows.write.option("header", True).csv(str(tmp_path / "ranked.csv"))
     folder = tmp_path / "s[1]" / "{a}"
-    for element in ("ranked_view", RANKED, f"-- of today\n({RANKED})", "FROM ranked_view", tmp_path / "ranked",
+    for data in ("ranked_view", RANKED, f"-- of today\n({RANKED})", "FROM ranked_view", tmp_path / "ranked",
                 str(tmp_path / "ranked.csv"), folder, str(folder)):  # fmt: skip
-        for result in (evaluate(element), evaluate(RANKED.replace(", relevance)", ", other)"), element)):
-            assert result.to_pandas()["value"].tolist() == [1.0], element
+        for result in (evaluate(data), evaluate(RANKED.replace(", relevance)", ", other)"), data)):
+            assert result.to_pandas()["value"].tolist() == [1.0], data
 
 
 def test_a_path_object_is_never_the_name_of_a_table(spark):
@@ -128,8 +128,8 @@ def test_a_path_object_is_never_the_name_of_a_table(spark):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "trec-run"])
-def test_a_path_that_exists_is_no_pattern(spark, tmp_path, kind):
-    """Beside it lies what the pattern would match."""
+def test_existing_path_is_not_a_pattern(spark, tmp_path, kind):
+    """A file that the pattern would match is beside it."""
     names = ("[ab]", "{a,b}", "a\\b", "a:b", "a?b", "*")
     for folder in (*names, "a"):
         place = tmp_path / folder / ("day=1" if kind == "parquet" else "")
@@ -154,7 +154,7 @@ def test_a_file_with_a_colon_in_its_name_is_refused_in_a_line(spark, written):
 
 @pytest.fixture
 def nights(spark, tmp_path):
-    """Two nights of one data set, the second of another one, too."""
+    """Two nights of one data set; the second night has another data set, too."""
     path = str(tmp_path / "queries") + "/"
     for day, dataset, value in ((30, "shop", 1), (31, "shop", 2), (31, "blog", 3)):
         rows = spark.createDataFrame([("q", value)], "query_id string, value int")
@@ -163,14 +163,14 @@ def nights(spark, tmp_path):
 
 
 def test_a_night_and_a_data_set_are_chosen(spark, nights, tmp_path):
-    for asked, values in (
+    for options, values in (
         ({}, [1, 2, 3]),
         ({"night": date(2026, 1, 30)}, [1]),
         ({"night": date(2026, 1, 31), "dataset": "blog"}, [3]),
         ({"dataset": "shop"}, [1, 2]),
     ):
-        assert sorted(row["value"] for row in read_table(nights, **asked).collect()) == values, asked
-    for asked, message in (
+        assert sorted(row["value"] for row in read_table(nights, **options).collect()) == values, options
+    for options, message in (
         (
             {"night": date(2026, 2, 1)},
             "no rows of the night 2026-02-01 (night=); it has nights from 2026-01-30 to 2026",
@@ -183,7 +183,7 @@ def test_a_night_and_a_data_set_are_chosen(spark, nights, tmp_path):
         ({"dataset": "app"}, "no rows of the data set app (dataset=); it has data sets from blog to shop."),
     ):
         with pytest.raises(InputRefusedError) as refused:
-            read_table(nights, **asked)
+            read_table(nights, **options)
         assert str(refused.value).startswith(f"table {nights!r} has ")
         assert message in str(refused.value)
     spark.range(1).write.parquet(str(tmp_path / "other"))

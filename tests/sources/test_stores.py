@@ -1,4 +1,4 @@
-"""Addresses of object stores, file systems made for them, and the files of a path. No store is asked."""
+"""Addresses of object stores, their file systems, and the files of a path, without requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ndcg_spark.sources.stores import (
         *[(path, None) for path in ("hdfs://node:8020/rows", "/Volumes/a/b/c/rows", "prod.rankings", "s3:x/y")],
     ],
 )
-def test_addresses_of_stores_are_told_from_other_paths(path: str, expected: StoreAddress | None) -> None:
+def test_parse_addresses_of_stores(path: str, expected: StoreAddress | None) -> None:
     assert parse_address(path) == expected
 
 
@@ -79,15 +79,15 @@ def test_other_paths_stay_as_they_are(path: str) -> None:
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An environment that names nothing but a region."""
+    """An environment with nothing but a region."""
     for name in (*stores._S3_SETTINGS, *stores._GS_SETTINGS):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
     return monkeypatch
 
 
-def made(path: str, **expected: object) -> tuple[str, dict[str, object]]:
-    """The path inside a file system, and some of its options, as it tells them to whoever pickles it."""
+def find_options(path: str, **expected: object) -> tuple[str, dict[str, object]]:
+    """Return the path inside a file system and the options that it pickles."""
     for make, _ in stores._MAKERS.values():
         make.cache_clear()
     store, inside = find_file_system(path)
@@ -95,31 +95,31 @@ def made(path: str, **expected: object) -> tuple[str, dict[str, object]]:
     return inside, {name: options[name] for name in expected}
 
 
-def test_the_environment_says_where_a_store_is(plain: pytest.MonkeyPatch) -> None:
+def test_options_of_a_store_come_from_the_environment(plain: pytest.MonkeyPatch) -> None:
     here: dict[str, object] = {"region": "eu-west-3", "endpoint_override": "", "scheme": "https", "anonymous": False}
-    assert made("s3a://data/a b", **here) == ("data/a b", here)
+    assert find_options("s3a://data/a b", **here) == ("data/a b", here)
     plain.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     here |= {"endpoint_override": "127.0.0.1:9000", "scheme": "http"}
-    assert made("s3://data/x", **here) == ("data/x", here)
+    assert find_options("s3://data/x", **here) == ("data/x", here)
     plain.setenv("AWS_ENDPOINT_URL_S3", "https://store.example")
     plain.delenv("AWS_REGION")
     plain.setenv("AWS_NO_SIGN_REQUEST", "YES")
     here = {"region": "", "endpoint_override": "store.example", "scheme": "https", "anonymous": True}
-    assert made("s3://data", **here) == ("data", here)
+    assert find_options("s3://data", **here) == ("data", here)
     here = {"endpoint_override": "", "scheme": "https", "anonymous": False}
-    assert made("gs://data/x", **here) == ("data/x", here)
+    assert find_options("gs://data/x", **here) == ("data/x", here)
     plain.setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:4443")
     here = {"endpoint_override": "127.0.0.1:4443", "scheme": "http", "anonymous": True}
-    assert made("gs://data/x", **here) == ("data/x", here)
+    assert find_options("gs://data/x", **here) == ("data/x", here)
     for host in ("core.windows.net", "core.chinacloudapi.cn"):
         here = {"account_name": "acct"} | {f"{kind}_storage_authority": f".{kind}.{host}" for kind in ("dfs", "blob")}
-        assert made(f"abfss://box@acct.dfs.{host}/a/b", **here) == ("box/a/b", here)
-    assert made("abfs://box@acct.dfs.core.chinacloudapi.cn/", **here) == ("box", here)
+        assert find_options(f"abfss://box@acct.dfs.{host}/a/b", **here) == ("box/a/b", here)
+    assert find_options("abfs://box@acct.dfs.core.chinacloudapi.cn/", **here) == ("box", here)
 
 
 @pytest.mark.parametrize("path", ["s3://data/x", "gs://data/x", "abfss://box@acct.dfs.core.windows.net/x"])
-def test_file_systems_are_made_without_a_request(plain: pytest.MonkeyPatch, path: str) -> None:
-    """Their arguments are those of this pyarrow."""
+def test_file_systems_need_no_request(plain: pytest.MonkeyPatch, path: str) -> None:
+    """The arguments fit the installed pyarrow."""
     assert isinstance(find_file_system(path)[0], fs.FileSystem)
 
 
@@ -129,12 +129,12 @@ def test_a_build_without_a_file_system_and_a_container_without_account_are_named
 
     plain.delattr(fs, "GcsFileSystem")
     with pytest.raises(OSError, match=r"pyarrow [\d.]+ is built without GcsFileSystem"):
-        find_file_system("gs://not-made-before/x")  # file systems are kept, by bucket
+        find_file_system("gs://not-made-before/x")  # file systems are cached by bucket
     with pytest.raises(OSError, match="lacks the account; write container@account"):
         find_file_system("abfss://box/x")
 
 
-def test_what_travels_to_workers_holds_no_secret(tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
+def test_secrets_are_not_shipped_to_workers(tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
     plain.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
     find_file_system("s3://data/x")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
@@ -142,8 +142,8 @@ def test_what_travels_to_workers_holds_no_secret(tmp_path: Path, plain: pytest.M
     assert b"secret" not in pickle.dumps(part)
 
 
-def test_hidden_files_are_those_that_spark_passes_over(tmp_path: Path) -> None:
-    """Spark: a leading dot; a leading underscore without `=`; files that are still being copied."""
+def test_hidden_files_are_those_that_spark_ignores(tmp_path: Path) -> None:
+    """Spark ignores a leading dot, a leading underscore without `=`, and files that are still being copied."""
     seen = ["_day=1/a.parquet", "_DAY=2/b.parquet"]
     hidden = ["_SUCCESS", ".e.parquet", "_f.parquet", "_g/h.parquet", ".day=1/i.parquet", "j.parquet._COPYING_"]
     for name in seen + hidden:
@@ -176,7 +176,7 @@ def test_files_that_spark_may_not_all_read_are_not_listed(tmp_path: Path, files:
 
 
 def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(public_folder: Path) -> None:
-    """Nor is a link into it one that leads nowhere."""
+    """Neither is a link into it a dangling link."""
     for day in (1, 2):
         (public_folder / f"day={day}").mkdir()
         (public_folder / f"day={day}" / "a.parquet").touch()
@@ -194,15 +194,15 @@ def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(public_folder: Path)
 
 
 @pytest.mark.parametrize(
-    ("files", "found"),
+    ("files", "expected"),
     [
         ([], None),
         (["a/x.parquet", "b/y.parquet"], None),
         (["a/b/x.parquet", "a/y.parquet"], ("y.parquet", "b/x.parquet")),
     ],
 )
-def test_files_on_two_levels_are_named_below_their_folder(files: list[str], found: tuple[str, str] | None) -> None:
-    assert find_two_levels(files) == found
+def test_files_on_two_levels_are_named_below_their_folder(files: list[str], expected: tuple[str, str] | None) -> None:
+    assert find_two_levels(files) == expected
 
 
 @pytest.mark.parametrize("mark", ["_delta_log", ".hoodie", "day=1/_delta_log"])
@@ -215,7 +215,7 @@ def test_files_of_a_table_with_a_log_are_left_to_spark(tmp_path: Path, mark: str
 
 
 def test_columns_that_spark_can_get_from_workers() -> None:
-    given = {
+    settings = {
         "q": pa.large_string(),
         "v": pa.large_list(pa.float32()),
         "at": pa.timestamp("ns", "Europe/Paris"),
@@ -232,10 +232,10 @@ def test_columns_that_spark_can_get_from_workers() -> None:
         "d": pa.decimal128(10, 2),
         "category": pa.string(),
     }
-    assert to_spark_schema(pa.schema(given)) == pa.schema(expected)
+    assert to_spark_schema(pa.schema(settings)) == pa.schema(expected)
 
 
-def test_notes_with_a_number_in_their_name_are_no_data() -> None:
-    """Files of Hive have neither a number and an ending nor an ending of a format."""
+def test_notes_with_a_number_in_their_name_are_not_data() -> None:
+    """Hive's files have neither a number with an extension, nor the extension of a format."""
     names = ["t/a.parquet", "t/000000_0", "t/notes 2026.txt", "t/README"]
     assert select_data_files(names, lambda name: name.endswith(".parquet")) == names[:2]

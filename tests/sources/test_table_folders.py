@@ -1,4 +1,4 @@
-"""Folders of Delta, Iceberg and Hudi tables: their Parquet files hold rows that the tables no longer have."""
+"""Folders of Delta, Iceberg and Hudi tables: their Parquet files hold rows that the tables have dropped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKS = {"delta": "_delta_log/00000000000000000000.json", "hudi": ".hoodie/hoodi
 
 @pytest.fixture(params=MARKS)
 def table(request, tmp_path):
-    """The folder of a table, which has a file in `data/run_date=2026-01-31`, and its format."""
+    """The folder of a table with a file in `data/run_date=2026-01-31`, and its format."""
     root = tmp_path / "runs"
     mark = root / MARKS[request.param]
     mark.parent.mkdir(parents=True)
@@ -39,10 +39,10 @@ PARTS = ("data", "data/run_date=2026-01-31", "data/run_date=2026-01-31/part-0.pa
 
 def test_files_of_a_table_are_not_read_as_parquet(table):
     root, kind = table
-    told = f"{kind.capitalize()} table '{root}'.* with format {kind}"
+    message = f"{kind.capitalize()} table '{root}'.* with format {kind}"
     for part in PARTS:
         if part.startswith("data") and "*" not in part:  # others are for Spark
-            with pytest.raises(InputRefusedError, match=told):
+            with pytest.raises(InputRefusedError, match=message):
                 ndcg_spark.evaluate(str(root / part), engine="local")
 
 
@@ -57,15 +57,15 @@ def test_files_of_a_table_are_not_read_as_parquet_by_spark(spark, table):
 
 
 def test_the_folder_of_a_table_is_read_as_the_table_it_is(spark, table):
-    """This Spark has no reader for it, so that the format it tried shows."""
+    """This Spark has no reader for it, so the error names the format."""
     root, kind = table
     for path in (f"{root}", f"{root}/", f"file:{root}", f"file://{root}"):
         with pytest.raises((InvalidParameterError, InputRefusedError), match=f"format '{kind}'|cannot read {kind}"):
             open_table(spark, path)
 
 
-def test_no_output_goes_into_a_table(table, tmp_path):
-    """Its folders may look like those of this job: run_date=.../slice=..."""
+def test_outputs_inside_a_table_are_refused(table, tmp_path):
+    """Its folders may look like a job's: run_date=.../slice=..."""
     root, kind = table
     source = tmp_path / "in.parquet"
     pq.write_table(ROWS, source)
@@ -75,7 +75,7 @@ def test_no_output_goes_into_a_table(table, tmp_path):
     assert not (root / "new").exists()
 
 
-def test_other_folders_are_no_tables(spark, tmp_path, monkeypatch):
+def test_other_folders_are_not_tables(spark, tmp_path, monkeypatch):
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     (tmp_path / "metadata").mkdir()  # without a file of Iceberg
     monkeypatch.chdir(tmp_path)
@@ -85,21 +85,21 @@ def test_other_folders_are_no_tables(spark, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("table", ["delta", "iceberg"], indirect=True)
 def test_places_that_only_spark_reaches(spark, table):
-    """Folders above are looked into where the path shows that they may be a table."""
+    """Parent folders are checked if the path may be inside a table."""
     root, kind = table
     for part in ("", "data/run_date=2026-01-31", "data/part-0.parquet"):
         actual = table_folders.find_table_folder(spark, to_viewfs(root / part))
         assert actual == table_folders.TableFolder(kind, to_viewfs(root), whole=not part)
 
 
-def test_an_engine_that_finds_everything_finds_nothing(spark, monkeypatch):
+def test_engine_that_claims_every_path_exists_is_ignored(spark, monkeypatch):
     # stands in for: a session of Sail, because that is no package of the tests; scripts/test-matrix has it
     monkeypatch.setattr(table_folders, "path_exists", lambda *_: True)
     assert table_folders.find_table_folder(spark, "s3://bucket/runs") is None
 
 
-def test_metadata_that_cannot_be_listed_are_told(public_folder, caplog):
-    """Whether they are of Iceberg is unknown, and old rows would be read."""
+def test_unlistable_metadata_is_logged(public_folder, caplog):
+    """The table may be of Iceberg, and then old rows are read."""
     pq.write_table(ROWS, public_folder / "rows.parquet")
     make_closed_folder(public_folder / "metadata")
     with drop_root():
@@ -110,7 +110,7 @@ def test_metadata_that_cannot_be_listed_are_told(public_folder, caplog):
     )
 
 
-def test_a_log_that_is_a_dangling_link_is_a_log(tmp_path):
+def test_dangling_link_named_like_a_log_is_a_log(tmp_path):
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     (tmp_path / "_delta_log").symlink_to(tmp_path / "nothing")
     assert table_folders.find_table_folder(None, str(tmp_path)) == table_folders.TableFolder(
@@ -118,9 +118,9 @@ def test_a_log_that_is_a_dangling_link_is_a_log(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("reached", "told"), [("day=", ["missing"]), ("nothing", [])])
-def test_a_folder_above_that_spark_may_not_look_into_is_told(spark, tmp_path, caplog, monkeypatch, reached, told):
-    """As by a policy that shows a part of a bucket. If the folder itself is out of reach, the reader says so."""
+@pytest.mark.parametrize(("reached", "logged"), [("day=", ["missing"]), ("nothing", [])])
+def test_inaccessible_parent_folder_is_logged(spark, tmp_path, caplog, monkeypatch, reached, logged):
+    """A policy may show only part of a bucket. If the folder itself is denied, the reader raises."""
     is_there = table_folders.path_exists
 
     def refusing(session, uri):
@@ -130,5 +130,5 @@ def test_a_folder_above_that_spark_may_not_look_into_is_told(spark, tmp_path, ca
 
     monkeypatch.setattr(table_folders, "path_exists", refusing)
     assert table_folders.find_table_folder(spark, f"{tmp_path}/missing/day=1") is None
-    unknown = [f"cannot check whether {tmp_path}/{element} is a Delta, Iceberg or Hudi table" for element in told]
+    unknown = [f"cannot check whether {tmp_path}/{part} is a Delta, Iceberg or Hudi table" for part in logged]
     assert [message.partition(" (")[0] for message in caplog.messages] == unknown
