@@ -244,15 +244,14 @@ def test_runs_and_queries_in_names_of_folders_keep_their_zeros(spark: SparkSessi
     }
 
 
-INT, BIGINT, DATE, TIME, TEXT, DOUBLE = "int", "bigint", "date", "timestamp", "string", "double"
+INT, LONG, DATE, TIME, TEXT, DOUBLE = "int", "bigint", "date", "timestamp", "string", "double"
 NULL = "__HIVE_DEFAULT_PARTITION__"
 VALUES: list[tuple[str, str]] = [
-    ("7 8", INT), ("0 -7", INT), (f"7 {NULL}", INT), ("12345678901", BIGINT), ("9876543210987654321",
-    "decimal(19,0)"), ("007 7", TEXT), ("-0 0", TEXT), ("+7 7", TEXT), ("%207 7", TEXT), ("٣ 3", TEXT),
-    ("09876543210987654321", TEXT), ("1e3", TEXT), ("0e5", TEXT), ("1d 2f", TEXT), ("1.0 1.00", TEXT), ("1.0 2.5",
-    DOUBLE), ("0.1 -3.25", DOUBLE), ("0.10", TEXT), ("0.5 1", TEXT), ("1E-3", TEXT), ("1.0E-5", DOUBLE),
-    ("100000000.5", TEXT), ("-0.0 0.0", TEXT), ("0.0 2.5", DOUBLE), ("NaN -Infinity", DOUBLE),
-    ("+Infinity 1.5", TEXT),
+    ("7 8", INT), ("0 -7", INT), (f"7 {NULL}", INT), ("12345678901", LONG), ("9876543210987654321", "decimal(19,0)"),
+    ("007 7", TEXT), ("-0 0", TEXT), ("+7 7", TEXT), ("%207 7", TEXT), ("٣ 3", TEXT), ("09876543210987654321", TEXT),
+    ("1e3", TEXT), ("0e5", TEXT), ("1d 2f", TEXT), ("1.0 1.00", TEXT), ("1.0 2.5", DOUBLE), ("0.1 -3.25", DOUBLE),
+    ("0.10", TEXT), ("0.5 1", TEXT), ("1E-3", TEXT), ("1.0E-5", DOUBLE), ("100000000.5", TEXT), ("-0.0 0.0", TEXT),
+    ("0.0 2.5", DOUBLE), ("NaN -Infinity", DOUBLE), ("+Infinity 1.5", TEXT),
     ("1.000000005E8", DOUBLE), ("2026-01-09 2026-12-31", DATE), (f"2026-01-09 {NULL}", DATE), ("2026-1-9", TEXT),
     ("2026-01-09%2010%3A00%3A00", TIME), ("2026-01-09%2010%3A00%3A00.50", TEXT), ("2026-03-29%2002%3A30%3A00", TEXT),
     ("a%3Ab b", TEXT), ("true", TEXT),

@@ -134,7 +134,7 @@ def test_a_build_without_a_file_system_and_a_container_without_account_are_named
         find_file_system("abfss://box/x")
 
 
-def test_secrets_are_not_shipped_to_workers(tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
+def test_parts_for_workers_hold_no_credentials(tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
     plain.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
     find_file_system("s3://data/x")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
