@@ -1,4 +1,4 @@
-"""Each alert of docs/examples/alerts finds what it is for, and nothing else, on thirty nights of a metric table."""
+"""Each alert of docs/examples/alerts finds its problem, and nothing else, in thirty nights of a metric table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLES = {"prod.ranking_metrics": "metrics_of_alerts", "prod.run_log": "runs_of_
 STORED = [T.StructField("dataset", T.StringType()), T.StructField("run_date", T.DateType())]
 
 
-def example() -> ModuleType:
+def load_example() -> ModuleType:
     spec = importlib.util.spec_from_file_location("run_alerts", EXAMPLES / "run_alerts.py")
     assert spec is not None
     assert spec.loader is not None
@@ -33,11 +33,11 @@ def example() -> ModuleType:
 
 
 def run_alerts(spark: SparkSession, **options: int) -> dict[str, list[dict[str, Any]]]:
-    actual = example().run_alerts(spark, NIGHT, TABLES, **options)
-    return {name: [row.asDict() for row in rows] for name, rows in actual.items()}
+    alarms = load_example().run_alerts(spark, NIGHT, TABLES, **options)
+    return {name: [row.asDict() for row in rows] for name, rows in alarms.items()}
 
 
-def table(spark: SparkSession, rows: list[dict[str, Any]], schema: T.StructType, view: str) -> None:
+def create_view(spark: SparkSession, rows: list[dict[str, Any]], schema: T.StructType, view: str) -> None:
     stored = T.StructType([*schema.fields, *STORED])
     values = [tuple(row.get(name) for name in stored.fieldNames()) for row in rows]
     frame: DataFrame = spark.createDataFrame(values, stored)
@@ -45,15 +45,15 @@ def table(spark: SparkSession, rows: list[dict[str, Any]], schema: T.StructType,
 
 
 def metric(ago: int, value: float | None, *, run: str = "bm25", **more: Any) -> dict[str, Any]:
-    """A row of the metric table, some nights ago."""
+    """Build a row of the metric table, some nights ago."""
     row = {"run": run, "segment_by": "", "segment": "", "metric": "ndcg", "k": 10, "value": value, "n_queries": 100,
            "n_rows": 1000, "n_left_out": 10, "config_hash": "a", "dataset": "search",
            "run_date": NIGHT - timedelta(days=ago)}  # fmt: skip
     return row | more
 
 
-def ended(hours_ago: float, status: str, **more: Any) -> dict[str, Any]:
-    """A row of the run log."""
+def job(hours_ago: float, status: str, **more: Any) -> dict[str, Any]:
+    """Build a row of the run log."""
     now = datetime.now(timezone.utc)
     row = {"run_id": f"{status} {hours_ago}", "command": "mean-ndcg", "status": status, "dataset": "search",
            "started_at": now - timedelta(hours=hours_ago), "run_date": NIGHT, "rows_read": 1000,
@@ -61,7 +61,7 @@ def ended(hours_ago: float, status: str, **more: Any) -> dict[str, Any]:
     return row | more
 
 
-# Values swing by 0.01 around 0.5: mean 0.5, standard deviation a little above 0.01.
+# Values alternate by 0.01 around 0.5: mean 0.5, standard deviation a little above 0.01.
 USUAL = [metric(ago, 0.5 + 0.01 * (-1) ** ago) for ago in range(1, 29)]
 SEGMENT = metric(0, 0.1, segment_by="country", segment="DE", n_left_out=900)
 OTHER_METRIC = [metric(0, 0.1, metric="ap"), metric(0, 0.1, k=5)]
@@ -102,22 +102,22 @@ METRIC_CASES = {
 }  # fmt: skip
 
 RUN_CASES = {
-    "all well": ([ended(1, "succeeded")], {}),
-    "failed": ([ended(1, "failed")], {"run_failed": ("mean-ndcg",)}),
-    "refused": ([ended(1, "refused", rows_read=None)], {"run_failed": ("mean-ndcg",)}),
-    "gate": ([ended(1, "gate_not_met")], {"run_failed": ("mean-ndcg",)}),
-    "flagged": ([ended(1, "flagged", exit_code=0)], {}),
-    "flagged, with fail-on-flag": ([ended(1, "flagged", exit_code=3)], {"run_failed": ("mean-ndcg",)}),
-    "interrupted": ([ended(1, "interrupted")], {"run_failed": ("mean-ndcg",)}),
-    "healed": ([ended(2, "failed"), ended(1, "succeeded")], {}),
-    "failed again": ([ended(2, "succeeded"), ended(1, "failed")], {"run_failed": ("mean-ndcg",)}),
-    "still running": ([ended(5, "started", rows_read=None)], {}),
-    "killed": ([ended(7, "started", rows_read=None)], {"run_failed": ("mean-ndcg",)}),
-    "another night": ([ended(1, "failed", run_date=date(2026, 1, 30))], {}),
-    "another command": ([ended(2, "failed", command="report"), ended(1, "succeeded")], {"run_failed": ("report",)}),
-    "just the share of rows that may be rejected": ([ended(1, "succeeded", rows_rejected=1)], {}),
-    "rows rejected": ([ended(1, "succeeded", rows_rejected=2)], {"rows_rejected": ("mean-ndcg",)}),
-    "rows rejected earlier": ([ended(2, "succeeded", rows_rejected=2), ended(1, "succeeded")], {}),
+    "all well": ([job(1, "succeeded")], {}),
+    "failed": ([job(1, "failed")], {"run_failed": ("mean-ndcg",)}),
+    "refused": ([job(1, "refused", rows_read=None)], {"run_failed": ("mean-ndcg",)}),
+    "gate": ([job(1, "gate_not_met")], {"run_failed": ("mean-ndcg",)}),
+    "flagged": ([job(1, "flagged", exit_code=0)], {}),
+    "flagged, with fail-on-flag": ([job(1, "flagged", exit_code=3)], {"run_failed": ("mean-ndcg",)}),
+    "interrupted": ([job(1, "interrupted")], {"run_failed": ("mean-ndcg",)}),
+    "healed": ([job(2, "failed"), job(1, "succeeded")], {}),
+    "failed again": ([job(2, "succeeded"), job(1, "failed")], {"run_failed": ("mean-ndcg",)}),
+    "still running": ([job(5, "started", rows_read=None)], {}),
+    "killed": ([job(7, "started", rows_read=None)], {"run_failed": ("mean-ndcg",)}),
+    "another night": ([job(1, "failed", run_date=date(2026, 1, 30))], {}),
+    "another command": ([job(2, "failed", command="report"), job(1, "succeeded")], {"run_failed": ("report",)}),
+    "just the share of rows that may be rejected": ([job(1, "succeeded", rows_rejected=1)], {}),
+    "rows rejected": ([job(1, "succeeded", rows_rejected=2)], {"rows_rejected": ("mean-ndcg",)}),
+    "rows rejected earlier": ([job(2, "succeeded", rows_rejected=2), job(1, "succeeded")], {}),
 }
 
 
@@ -128,7 +128,9 @@ def alarms(spark: SparkSession) -> dict[str, list[dict[str, Any]]]:
         (METRIC_CASES, METRIC_SCHEMA, "metrics_of_alerts"),
         (RUN_CASES, from_arrow_schema(RUN_LOG_SCHEMA), "runs_of_alerts"),
     ):
-        table(spark, [row | {"dataset": case} for case, (rows, _) in cases.items() for row in rows], schema, view)
+        create_view(
+            spark, [row | {"dataset": case} for case, (rows, _) in cases.items() for row in rows], schema, view
+        )
     return run_alerts(spark)
 
 
@@ -143,10 +145,10 @@ def test_alarms(alarms: dict[str, list[dict[str, Any]]], name: str, cases: dict[
     assert actual == {case: expected for case, (_, expected) in cases.items()}
 
 
-def test_a_job_that_has_not_ended_when_all_are_over_was_killed(
+def test_unfinished_job_is_an_alarm_once_all_should_have_ended(
     alarms: dict[str, list[dict[str, Any]]], spark: SparkSession
 ) -> None:
-    """A task that runs after all jobs passes `--hours 0`; alerts elsewhere wait six hours."""
+    """A task that runs after all jobs passes `--hours 0`; other alerts wait six hours."""
     now = {row["dataset"] for row in run_alerts(spark, hours=0)["run_failed"]}
     assert now - {row["dataset"] for row in alarms["run_failed"]} == {"still running"}
 
@@ -154,16 +156,16 @@ def test_a_job_that_has_not_ended_when_all_are_over_was_killed(
 def test_rows_are_an_alarm_before_there_are_so_many_that_jobs_are_refused() -> None:
     config = (EXAMPLES / "night_tables.toml").read_text(encoding="utf-8")
     largest = re.search(r"^max-reject-fraction = (\S+)$", config, re.M).group(1)
-    assert example().BOUNDS["rejected_share"] < float(largest)
+    assert load_example().BOUNDS["rejected_share"] < float(largest)
 
 
 def test_every_parameter_of_the_alerts_has_a_value() -> None:
-    known = {"night", "hours", *example().BOUNDS}
+    known = {"night", "hours", *load_example().BOUNDS}
     for path in (EXAMPLES / "alerts").glob("*.sql"):
         comment, query = path.read_text(encoding="utf-8").split("\n-- Put the name", 1)
-        asked = set(re.findall(r":(\w+)", query))
-        assert asked <= known
-        assert asked == set(re.findall(r"^-- :(\w+)  ", comment, re.M)), path.name
+        parameters = set(re.findall(r":(\w+)", query))
+        assert parameters <= known
+        assert parameters == set(re.findall(r"^-- :(\w+)  ", comment, re.M)), path.name
 
 
 def test_the_folder_can_be_given(spark: SparkSession, tmp_path: Path) -> None:

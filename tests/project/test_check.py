@@ -1,4 +1,4 @@
-"""The table of checks: what it names is there, and `scripts/check` prints and refuses by it."""
+"""The table of checks: its programs exist, and `scripts/check` lists and refuses by it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS = re.findall(
 )
 
 
-def check(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_check(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([ROOT / "scripts" / "check", *arguments], capture_output=True, text=True)
 
 
@@ -26,14 +26,14 @@ def test_every_program_has_a_row_and_every_row_a_program() -> None:
 
 
 def test_each_is_listed_with_a_sentence_minutes_and_when() -> None:
-    listed = check("--list")
+    listed = run_check("--list")
     assert listed.returncode == 0
     rows = [f"{name} {minutes} min {shows} when: {when}".replace("`", "") for name, shows, minutes, when, _ in ROWS]
     assert " ".join(listed.stdout.split("\n", 1)[1].split()) == " ".join(rows)
 
 
-def test_a_name_of_no_check_is_refused_with_those_that_are() -> None:
-    refused = check("parity")
+def test_unknown_check_is_refused_with_the_known_ones() -> None:
+    refused = run_check("parity")
     assert (refused.returncode, refused.stdout) == (2, "")
     names = " ".join(dict.fromkeys(name.split()[0] for name, *_ in ROWS))
     assert refused.stderr == f"check: there is no check parity; there are {names}.\n"

@@ -1,4 +1,4 @@
-"""The demo: what it makes of the documentation that every Python has, and what its script says."""
+"""The demo: queries and grades from Python's own documentation, and the output of its script."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def docs() -> list[search.Docstring]:
 
 def test_the_library_has_enough_documentation(docs: list[search.Docstring]) -> None:
     assert len(docs) > 800
-    assert len({page.name for page in docs}) > 0.95 * len(docs)  # what is defined twice, by platform, has one name
+    assert len({page.name for page in docs}) > 0.95 * len(docs)  # names defined twice, by platform, count once
     actual = {page.name: page for page in docs}["textwrap.dedent"]
     assert (actual.module, actual.scope) == ("textwrap", "textwrap")
     assert actual.first == "Remove any common leading whitespace from every line in `text`."
 
 
-def test_grades_come_from_where_a_passage_stands(docs: list[search.Docstring]) -> None:
+def test_grades_come_from_the_place_of_a_passage(docs: list[search.Docstring]) -> None:
     of_module = [page for page in docs if page.module == "collections"]
     graded = search.judge_passages(of_module, np.array([0])).to_pylist()
     query = of_module[0]
@@ -44,13 +44,13 @@ def test_grades_come_from_where_a_passage_stands(docs: list[search.Docstring]) -
 
 def test_each_ranker_lists_as_many_passages_for_each_query(docs: list[search.Docstring]) -> None:
     few, queries = docs[:300], np.arange(0, 300, 50)
-    score = search.score_passages([element.rest for element in few], [few[at].first for at in queries.tolist()])
+    score = search.score_passages([passage.rest for passage in few], [few[at].first for at in queries.tolist()])
     table = search.run_table(few, queries, score)
     assert set(table["ranker"].to_pylist()) == {"words", "mixed"}
     assert table.num_rows == 2 * len(queries) * search.N_LISTED
 
 
-def test_the_script_lists_demos_and_refuses_what_is_none() -> None:
+def test_script_lists_demos_and_refuses_other_names() -> None:
     door = ROOT / "scripts" / "demo"
     helped = subprocess.run([door, "--help"], capture_output=True, text=True, check=True).stdout
     listed = {name.replace("-", "_") for name in re.findall(r"^  (\S+)", helped, re.MULTILINE)}
@@ -62,7 +62,7 @@ def test_the_script_lists_demos_and_refuses_what_is_none() -> None:
 
 
 def test_commands_of_a_demo_are_shown_whole_or_by_their_first_lines() -> None:
-    """As the demo of search has them, and as that of a report: of several nights the first and the last."""
+    """The demo of search shows all commands; the demo of a report shows the first and the last night."""
     nights = [["metrics", "--help"]] * 4
     steps = f"""
 from scripts.demos.runner import run_commands

@@ -1,4 +1,4 @@
-"""`scripts/check dependencies`: what it forbids, what it finds here, and that a missing network is no failure."""
+"""`scripts/check dependencies`: forbidden licences, findings here, and a missing network, which is not a failure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_without_pip_audit_vulnerabilities_are_left_out(monkeypatch):
 
 
 def test_a_known_vulnerability_is_named(monkeypatch):
-    """Of what pip-audit says; a package that its service does not know is counted."""
+    """From the output of pip-audit; packages unknown to its service are counted."""
     message = {
         "dependencies": [
             {"name": "old", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]},
@@ -94,7 +94,7 @@ def test_a_known_vulnerability_is_named(monkeypatch):
 
 @pytest.mark.slow
 def test_a_package_that_is_broken_is_not_called_missing(tmp_path):
-    """As SciPy that was made for another NumPy: to install it would change nothing."""
+    """Example: SciPy built for another NumPy, which installing again would not repair."""
     broken = ("scipy", "jinja2", "matplotlib", "mlflow")
     for name in broken:
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""What `scripts/docs` builds has every page and every public name; the build itself checks links."""
+"""`scripts/docs` has a page for every page and every public name; the build itself checks links."""
 
 from __future__ import annotations
 
@@ -35,10 +35,8 @@ PLACES = re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", (DOCS / "architecture.md").
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(PLACES)))
-def test_the_architecture_names_what_is_there(file, name):
-    path = next(
-        (element for element in (PACKAGE / file, DOCS.parent / file, *PACKAGE.rglob(file)) if element.exists()), None
-    )
+def test_files_and_names_in_the_architecture_exist(file, name):
+    path = next((path for path in (PACKAGE / file, DOCS.parent / file, *PACKAGE.rglob(file)) if path.exists()), None)
     assert path is not None, file
     if name:
         kinds = r"(def|class) |^" if "." not in name else r"def "
@@ -53,16 +51,16 @@ TELLING = [
 ]
 
 
-def in_braces(word):
-    """Words that a shell makes of one: `a_{b,c}` is `a_b` and `a_c`."""
+def expand_braces(word):
+    """Expand braces like a shell: `a_{b,c}` is `a_b` and `a_c`."""
     match = re.fullmatch(r"(.*)\{(.*)\}(.*)", word)
     return [f"{match[1]}{part}{match[3]}" for part in match[2].split(",")] if match else [word]
 
 
 @pytest.mark.parametrize("path", TELLING, ids=lambda path: path.name)
-def test_tests_that_a_file_names_are_there(path):
+def test_tests_named_in_files_exist(path):
     words = re.findall(r"\btests/[\w/{},.*-]+", path.read_text(encoding="utf-8"))
-    named = {brace.rstrip(".") for word in words for brace in in_braces(word)}
+    named = {brace.rstrip(".") for word in words for brace in expand_braces(word)}
     assert sorted(name for name in named if not any(DOCS.parent.glob(f"{name.rstrip('*/')}*"))) == []
 
 
@@ -97,7 +95,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("page", COLUMNS)
 def test_columns_tables_have_all_stored_columns(page):
-    """All tables of a page with the head `columns`: each stored column has a place in them, and no other has."""
+    """All tables of a page with the head `columns` together list each stored column, and no others."""
     tables = re.findall(
         r"^\| columns? \|.*\n((?:\|.*\n)+)", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -106,8 +104,8 @@ def test_columns_tables_have_all_stored_columns(page):
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
-def test_no_row_comes_twice_and_headings_stand_alone(page):
-    """As merges leave them."""
+def test_pages_have_no_duplicate_rows_and_headings_have_blank_lines(page):
+    """Merges leave such errors."""
     lines = page.read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith("| ") and line.count("|") > 2 and "---" not in line]
     twice = {line for at, line in enumerate(rows[1:]) if line == rows[at]}

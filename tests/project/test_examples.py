@@ -1,6 +1,6 @@
-"""The files of docs/examples do what they say: their arguments parse, their programs run.
+"""Files of docs/examples work: their arguments parse, their programs run.
 
-Options of spark-submit are those that its own `--help` lists. Nothing here needs a cluster, Airflow or Databricks.
+Options of spark-submit are read from its own `--help`. Nothing here needs a cluster, Airflow or Databricks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ndcg_spark.nights.steps import Night, read_night
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NIGHT = "2026-01-31"
 CONFIG = EXAMPLES / "night_tables.toml"
-# Parameters that the documentation of Airflow lists for a DAG, in 2.4 and later as well as in 3.
+# Parameters of a DAG in the documentation of Airflow, in 2.4 and later as well as in 3.
 DAG = {
     "dag_id", "description", "schedule", "start_date", "end_date", "template_searchpath", "template_undefined",
     "user_defined_macros", "user_defined_filters", "default_args", "params", "max_active_tasks", "max_active_runs",
@@ -37,9 +37,9 @@ DAG = {
     "is_paused_upon_creation", "jinja_environment_kwargs", "render_template_as_native_obj", "tags", "owner_links",
     "auto_register", "doc_md",
 }  # fmt: skip
-# Of BaseOperator.
+# Parameters of BaseOperator.
 TASK = {"task_id", "retries", "retry_delay"}
-# Of SparkSubmitOperator in apache-airflow-providers-apache-spark 5.
+# Parameters of SparkSubmitOperator in apache-airflow-providers-apache-spark 5.
 SPARK_SUBMIT = {
     "application", "conf", "conn_id", "files", "py_files", "archives", "driver_class_path", "jars", "java_class",
     "packages", "exclude_packages", "repositories", "total_executor_cores", "executor_cores", "executor_memory",
@@ -47,7 +47,7 @@ SPARK_SUBMIT = {
     "verbose", "spark_binary", "properties_file", "yarn_queue", "deploy_mode",
 }  # fmt: skip
 
-# Settings that the pages Configuration, Running on Kubernetes, and Running on YARN of Spark's documentation describe.
+# Settings on the pages Configuration, Running on Kubernetes, and Running on YARN of Spark's documentation.
 SETTINGS = {
     "spark.driver.memory", "spark.executor.cores", "spark.executor.instances", "spark.executor.memory",
     "spark.executor.memoryOverhead", "spark.kubernetes.authenticate.driver.serviceAccountName",
@@ -58,8 +58,8 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def parsed(words: list[str]) -> dict[str, Any]:
-    """Options of a command of `ndcg-spark`, as it gets them; raises where the command line would be refused."""
+def parse_command(words: list[str]) -> dict[str, Any]:
+    """Parse a command line of `ndcg-spark` into options; raise if it would be refused."""
     command: click.Command = cli
     context = click.Context(cli, info_name="ndcg-spark", **cli.context_settings)
     while isinstance(command, click.Group):
@@ -70,17 +70,17 @@ def parsed(words: list[str]) -> dict[str, Any]:
     return command.make_context(str(command.name), words, parent=context).params
 
 
-def filled(words: list[str]) -> list[str]:
-    """Words in which schedulers have filled in the night, and folders are those of this checkout."""
-    actual = []
+def fill_templates(words: list[str]) -> list[str]:
+    """Fill in the night and the folders of this checkout, as schedulers do."""
+    filled_words = []
     for word in words:
         for template in ("{{ ds }}", "{{job.parameters.run_date}}"):
             word = word.replace(template, NIGHT)
         for folder in ("${workspace.file_path}", "/opt/ndcg-spark"):
             word = word.replace(f"{folder}/{CONFIG.name}", str(CONFIG))
         assert not re.search(r"\{\{|\$\{", word), word
-        actual.append(str(CONFIG) if word == CONFIG.name else word)
-    return actual
+        filled_words.append(str(CONFIG) if word == CONFIG.name else word)
+    return filled_words
 
 
 def assert_runs_the_night(options: dict[str, Any]) -> Night:
@@ -95,8 +95,8 @@ def assert_runs_the_night(options: dict[str, Any]) -> Night:
     return night
 
 
-def parsed_by_run_alerts(words: list[str]) -> Namespace:
-    """Arguments of run_alerts.py, which stops the test where it would refuse them."""
+def parse_run_alerts(words: list[str]) -> Namespace:
+    """Parse arguments of run_alerts.py; refused ones fail the test."""
     spec = importlib.util.spec_from_file_location("run_alerts", EXAMPLES / "run_alerts.py")
     assert spec is not None
     assert spec.loader is not None
@@ -106,12 +106,12 @@ def parsed_by_run_alerts(words: list[str]) -> Namespace:
 
 
 def test_alerts_allow_jobs_six_hours_unless_they_run_after_all_jobs() -> None:
-    assert parsed_by_run_alerts([NIGHT]).hours == 6
+    assert parse_run_alerts([NIGHT]).hours == 6
 
 
 @pytest.mark.parametrize("file", ["night.toml", "night_tables.toml"])
 def test_files_of_a_night_are_read(capsys: pytest.CaptureFixture, file: str) -> None:
-    """A page has the date in its name, so that a backfill does not write all nights over one page."""
+    """A page has the date in its name, so that a backfill writes one page per night."""
     assert main(["nightly", "--config", str(EXAMPLES / file), "--run-date", NIGHT, "--plan"]) == 0
     lines = capsys.readouterr().out.splitlines()
     steps = ["mean-ndcg", *(["compare-runs"] if file == "night.toml" else []), "flag-changes", "report"]
@@ -119,7 +119,7 @@ def test_files_of_a_night_are_read(capsys: pytest.CaptureFixture, file: str) -> 
     assert re.search(rf"writes page: \S*{NIGHT}\.html$", lines[-1])
 
 
-def test_the_page_of_nights_shows_the_file() -> None:
+def test_docs_of_nights_show_the_file() -> None:
     comment, file = (EXAMPLES / "night.toml").read_text(encoding="utf-8").split("\n", 1)
     page = (EXAMPLES.parent / "operations.md").read_text(encoding="utf-8")
     assert comment.startswith("# ")
@@ -131,26 +131,26 @@ def test_the_page_of_nights_shows_the_file() -> None:
 
 @pytest.fixture(scope="module")
 def options_of_spark_submit() -> dict[str, bool]:
-    """Options that spark-submit lists, and whether they take a value."""
+    """Options of spark-submit, and whether they take a value."""
     import pyspark
 
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    asked = subprocess.run([submit, "--help"], capture_output=True, text=True, timeout=120)
-    usage = asked.stdout + asked.stderr
-    actual = {
+    result = subprocess.run([submit, "--help"], capture_output=True, text=True, timeout=120)
+    usage = result.stdout + result.stderr
+    options = {
         flag: bool(value) for flag, value in re.findall(r"^\s+(--[a-z-]+)(?:, -\w)?,?( [A-Z]\S*)?", usage, re.M)
     }
-    if not actual:
+    if not options:
         pytest.skip(f"spark-submit --help lists no options here: {usage[:200]}")
-    return actual
+    return options
 
 
 def run_script(
     script: str, folder: Path, *arguments: str, driver: str = "echo 0"
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script with a spark-submit that does nothing but write down its arguments, and folder in a file.
+    """Run a script with a fake spark-submit that prints its arguments and writes its folder to a file.
 
-    kubectl writes its arguments to a file and runs the command `driver`, which prints how the driver ended.
+    A fake kubectl writes its arguments to a file and runs `driver`, which prints the exit code of the driver.
     """
     submit = 'for word in "$@"; do printf "%s\\0" "$word"; done; pwd > ' + f"{folder}/started_in"
     ask = f'for word in "$@"; do printf "%s\\0" "$word"; done > {folder}/asked; {driver}'
@@ -165,15 +165,15 @@ def run_script(
     )
 
 
-def submitted(script: str, folder: Path, *arguments: str) -> list[str]:
-    """Arguments that a script passes to spark-submit."""
+def list_submitted(script: str, folder: Path, *arguments: str) -> list[str]:
+    """Return the arguments that a script passes to spark-submit."""
     ran = run_script(script, folder, *arguments)
     ran.check_returncode()
     return ran.stdout.split("\0")[:-1]
 
 
-def split(words: list[str], options: dict[str, bool]) -> tuple[dict[str, list[str]], str, list[str]]:
-    """Options of spark-submit, the program, and its arguments, as spark-submit itself tells them apart."""
+def split_arguments(words: list[str], options: dict[str, bool]) -> tuple[dict[str, list[str]], str, list[str]]:
+    """Split arguments like spark-submit: its own options, the program, the program's arguments."""
     actual: dict[str, list[str]] = {}
     rest = iter(words)
     for word in rest:
@@ -185,7 +185,7 @@ def split(words: list[str], options: dict[str, bool]) -> tuple[dict[str, list[st
 
 
 @pytest.mark.slow
-@pytest.mark.spark  # it starts Java
+@pytest.mark.spark  # starts Java
 @pytest.mark.classic("a client has no spark-submit")
 @pytest.mark.parametrize(
     ("script", "master", "program"),
@@ -199,27 +199,27 @@ def test_spark_submit(
 ) -> None:
     assert options_of_spark_submit["--master"]
     assert not options_of_spark_submit["--verbose"]
-    words = submitted(script, tmp_path, NIGHT, "--resume")
-    options, actual, arguments = split(words, options_of_spark_submit)
+    words = list_submitted(script, tmp_path, NIGHT, "--resume")
+    options, actual, arguments = split_arguments(words, options_of_spark_submit)
     assert (options["--master"], actual) == ([master], program)
     settings = dict(option.split("=", 1) for option in options["--conf"])
-    assert sorted(set(settings) - SETTINGS) == []  # Spark ignores names that it does not know
+    assert sorted(set(settings) - SETTINGS) == []  # Spark ignores unknown names
     assert settings["spark.sql.catalogImplementation"] == "hive"
     assert settings.get("spark.yarn.maxAppAttempts") == ("1" if master == "yarn" else None)
-    options_of_job = parsed(["nightly", *filled(arguments)])
+    options_of_job = parse_command(["nightly", *fill_templates(arguments)])
     assert options_of_job["resume"]
     assert_runs_the_night(options_of_job)
 
 
 @pytest.mark.parametrize("script", ["spark_submit_yarn.sh", "spark_submit_kubernetes.sh"])
-def test_scripts_say_what_they_need(tmp_path: Path, script: str) -> None:
+def test_scripts_name_missing_variables(tmp_path: Path, script: str) -> None:
     ran = run_script(script, tmp_path)
     assert ran.returncode != 0
     assert f"usage: {script} YYYY-MM-DD" in ran.stderr
 
 
 def test_the_script_for_yarn_starts_in_the_folder_whose_files_it_names(tmp_path: Path) -> None:
-    words = submitted("spark_submit_yarn.sh", tmp_path, NIGHT)
+    words = list_submitted("spark_submit_yarn.sh", tmp_path, NIGHT)
     assert (tmp_path / "started_in").read_text(encoding="utf-8").strip() == str(tmp_path.resolve())
     used = [words[words.index(option) + 1].split("#")[0] for option in ("--archives", "--py-files", "--config")]
     header = (EXAMPLES / "spark_submit_yarn.sh").read_text(encoding="utf-8").split("set -euo", 1)[0]
@@ -244,23 +244,23 @@ def test_the_script_for_kubernetes_ends_as_the_driver_did(tmp_path: Path, driver
     assert said in ran.stderr
     assert bool(said) == bool(ran.stderr)
     label = re.search(rf"spark\.kubernetes\.driver\.label\.(submission={NIGHT}-\d+-\d+)\0", ran.stdout).group(1)
-    asked = (tmp_path / "asked").read_text(encoding="utf-8").split("\0")
-    assert asked[:6] == ["get", "pods", "--namespace", "ranking", "--selector", label]
-    assert asked[7].endswith(".state.terminated.exitCode}")
+    arguments = (tmp_path / "asked").read_text(encoding="utf-8").split("\0")
+    assert arguments[:6] == ["get", "pods", "--namespace", "ranking", "--selector", label]
+    assert arguments[7].endswith(".state.terminated.exitCode}")
 
 
 # --- Airflow
 
 
-def calls(tree: ast.AST, name: str) -> Iterator[dict[str, ast.expr]]:
-    """Keyword arguments of every call of a function."""
+def find_calls(tree: ast.AST, name: str) -> Iterator[dict[str, ast.expr]]:
+    """Yield the keyword arguments of every call of a function."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             yield {str(keyword.arg): keyword.value for keyword in node.keywords}
 
 
-def literal(node: ast.expr, names: dict[str, Any]) -> Any:
-    """A value written out in the DAG, with its constants."""
+def evaluate_literal(node: ast.expr, names: dict[str, Any]) -> Any:
+    """Evaluate a literal of the DAG, with its constants."""
     return eval(compile(ast.Expression(node), "airflow_dag.py", "eval"), {"__builtins__": {}}, names)
 
 
@@ -269,37 +269,37 @@ def dag() -> ast.Module:
     return ast.parse((EXAMPLES / "airflow_dag.py").read_text(encoding="utf-8"))
 
 
-def constants(tree: ast.Module) -> dict[str, Any]:
+def read_constants(tree: ast.Module) -> dict[str, Any]:
     return {
-        element.targets[0].id: ast.literal_eval(element.value)
-        for element in tree.body
-        if isinstance(element, ast.Assign) and isinstance(element.targets[0], ast.Name)
+        statement.targets[0].id: ast.literal_eval(statement.value)
+        for statement in tree.body
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
     }
 
 
 def test_airflow(dag: ast.Module) -> None:
     """A failed night fails the run: it is its only task."""
-    (arguments,) = calls(dag, "SparkSubmitOperator")
-    assert [name for name in calls_of_operators(dag) if name != "SparkSubmitOperator"] == []
+    (arguments,) = find_calls(dag, "SparkSubmitOperator")
+    assert [name for name in list_operators(dag) if name != "SparkSubmitOperator"] == []
     assert set(arguments) <= SPARK_SUBMIT | TASK
-    task = {name: literal(node, constants(dag)) for name, node in arguments.items()}
+    task = {name: evaluate_literal(node, read_constants(dag)) for name, node in arguments.items()}
     assert task["deploy_mode"] == "client"  # the page is a file of the driver
     program = Path(task["application"])
     assert (program.name, (EXAMPLES.parents[1] / "jobs" / program.name).exists()) == ("nightly.py", True)
-    assert_runs_the_night(parsed(["nightly", *filled(task["application_args"])]))
+    assert_runs_the_night(parse_command(["nightly", *fill_templates(task["application_args"])]))
     assert sorted(set(task["conf"]) - SETTINGS) == []
     assert all(isinstance(value, str) for value in task["conf"].values())
     assert task["conf"]["spark.sql.catalogImplementation"] == "hive"
 
 
-def calls_of_operators(tree: ast.AST) -> list[str]:
-    """Names of the operators that a DAG creates."""
+def list_operators(tree: ast.AST) -> list[str]:
+    """Return the names of the operators that a DAG creates."""
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return [node.func.id for node in nodes if isinstance(node.func, ast.Name) and node.func.id.endswith("Operator")]
 
 
 def test_airflow_takes_the_arguments_of_the_dag(dag: ast.Module) -> None:
-    (arguments,) = calls(dag, "DAG")
+    (arguments,) = find_calls(dag, "DAG")
     assert set(arguments) <= DAG
     assert ast.literal_eval(arguments["catchup"]) is False
     assert isinstance(arguments["default_args"], ast.Dict)
@@ -307,12 +307,12 @@ def test_airflow_takes_the_arguments_of_the_dag(dag: ast.Module) -> None:
 
 
 def test_a_night_of_airflow_is_a_data_interval_in_every_version(dag: ast.Module) -> None:
-    """A cron string is a CronDataIntervalTimetable in Airflow 2, a CronTriggerTimetable in 3: `ds` is another day."""
+    """A cron string is a CronDataIntervalTimetable in Airflow 2, a CronTriggerTimetable in 3, with another `ds`."""
     imports = {
         alias.name: node.module for node in dag.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     assert imports["CronDataIntervalTimetable"] == "airflow.timetables.interval"
-    (arguments,) = calls(dag, "DAG")
+    (arguments,) = find_calls(dag, "DAG")
     schedule = arguments["schedule"]
     assert isinstance(schedule, ast.Call)
     assert ast.unparse(schedule.func) == "CronDataIntervalTimetable"
@@ -346,11 +346,11 @@ def test_databricks(bundle: dict[str, Any], databricks_job: dict[str, Any]) -> N
     assert f'name = "{wheel["package_name"]}"' in scripts
     assert f"{wheel['entry_point']} = " in scripts
     assert wheel["parameters"][0] == "nightly"
-    assert_runs_the_night(parsed(filled(wheel["parameters"])))
+    assert_runs_the_night(parse_command(fill_templates(wheel["parameters"])))
 
 
 def test_databricks_installs_what_the_page_needs(databricks_job: dict[str, Any]) -> None:
-    """As the extra `report` does, which a wheel that is named by a pattern cannot have."""
+    """The extra `report`, which a wheel named by a pattern cannot have."""
     (environment,) = databricks_job["environments"]
     _, *others = environment["spec"]["dependencies"]
     text = (EXAMPLES.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
@@ -364,14 +364,14 @@ def test_the_notebook_on_databricks_has_the_wheel_of_the_job(
     wheel, *_ = environment["spec"]["dependencies"]
     # The notebook reads the wheel from the folder beside it, to which only `sync` copies what .gitignore names.
     assert bundle["sync"]["include"] == [wheel.removeprefix("./")]
-    (install,) = (cell.split()[2:] for cell in cells() if cell.startswith("# MAGIC %pip"))
+    (install,) = (cell.split()[2:] for cell in split_cells() if cell.startswith("# MAGIC %pip"))
     # pip takes a folder, and no pattern; without an index it finds no other wheel.
     assert wheel == f"{install[install.index('--find-links') + 1]}/*.whl"
     assert {"--no-index", "--no-deps", "--upgrade"} < set(install)
     assert (install[:2], install[-1]) == (["%pip", "install"], "ndcg-spark")
 
 
-def test_someone_is_told_when_the_job_fails_on_databricks(
+def test_databricks_notifies_someone_when_the_job_fails(
     bundle: dict[str, Any], databricks_job: dict[str, Any]
 ) -> None:
     (address,) = databricks_job["email_notifications"]["on_failure"]
@@ -385,7 +385,7 @@ NOTEBOOK, FIRST_NOTEBOOK = EXAMPLES / "nightly_notebook.py", EXAMPLES / "first_n
 RETRIEVER_NOTEBOOK = EXAMPLES / "retriever_notebook.py"
 
 
-def cells(notebook: Path = NOTEBOOK) -> list[str]:
+def split_cells(notebook: Path = NOTEBOOK) -> list[str]:
     first, rest = notebook.read_text(encoding="utf-8").split("\n", 1)
     assert first == "# Databricks notebook source"
     return [part.strip("\n") for part in re.split(r"^# COMMAND -{10}$", rest, flags=re.M)]
@@ -393,14 +393,14 @@ def cells(notebook: Path = NOTEBOOK) -> list[str]:
 
 @pytest.mark.parametrize("notebook", [NOTEBOOK, FIRST_NOTEBOOK, RETRIEVER_NOTEBOOK], ids=lambda path: path.stem)
 def test_a_notebook_is_in_the_source_format_of_databricks_and_has_cells_for_others(notebook: Path) -> None:
-    for cell in cells(notebook):
+    for cell in split_cells(notebook):
         lines = cell.splitlines()
         if lines[0].startswith("# MAGIC"):
             assert all(line.startswith("# MAGIC") for line in lines), cell
             assert lines[0].split()[2] in ("%md", "%pip", "%restart_python")
         else:
             assert lines[0] == "# %%"
-    assert len(cells(notebook)) > 8
+    assert len(split_cells(notebook)) > 8
 
 
 class Widgets:
@@ -415,7 +415,7 @@ class Widgets:
 
 
 def run_notebook(notebook: Path = NOTEBOOK, **names: Any) -> dict[str, Any]:
-    for cell in cells(notebook):
+    for cell in split_cells(notebook):
         exec(compile(cell, notebook.name, "exec"), names)
     return names
 
@@ -435,7 +435,7 @@ OF_ERRORS = {
 
 @pytest.mark.slow
 def test_the_first_notebook_has_every_form_of_a_result(spark: Any, capsys: pytest.CaptureFixture) -> None:
-    """By hand: of 40 queries bm25 has 10 whose relevant item is second, all of the 20 in FR."""
+    """By hand: of 40 queries, bm25 has the relevant item second in 10, which include all 20 in FR."""
     names = run_notebook(FIRST_NOTEBOOK)
     lines = capsys.readouterr().out.splitlines()
     table = names["table"].set_index(["run", "segment", "metric"])["value"]
@@ -501,7 +501,7 @@ VIEW = "metrics_of_the_notebook"
 
 
 @pytest.fixture(scope="module")
-def stored(spark: Any) -> Iterator[Any]:
+def stored_view(spark: Any) -> Iterator[Any]:
     """Nights of two data sets: of shop with two configurations and k=all, of other with a third configuration.
 
     By hand, hats of shop fall from 1 to 1/log2(3) = 0.630930 at k=10 and at k=all, and shoes stay at 1.
@@ -536,8 +536,8 @@ def stored(spark: Any) -> Iterator[Any]:
     spark.catalog.dropTempView(VIEW)
 
 
-def shown_on_databricks(capsys: pytest.CaptureFixture, **widgets: str) -> list[list[dict[str, Any]]]:
-    """Rows of the tables that the notebook shows on Databricks."""
+def show_on_databricks(capsys: pytest.CaptureFixture, **widgets: str) -> list[list[dict[str, Any]]]:
+    """Return the rows of the tables that the notebook shows on Databricks."""
     shown: list[Any] = []
     dbutils = type("dbutils", (), {"widgets": Widgets(**widgets)})
     run_notebook(dbutils=dbutils, display=shown.append)
@@ -546,9 +546,9 @@ def shown_on_databricks(capsys: pytest.CaptureFixture, **widgets: str) -> list[l
 
 
 def test_the_notebook_reads_one_data_set_and_its_newest_configuration(
-    stored: str, capsys: pytest.CaptureFixture
+    stored_view: str, capsys: pytest.CaptureFixture
 ) -> None:
-    last, changes, merged = shown_on_databricks(capsys, metrics=stored, dataset="shop")
+    last, changes, merged = show_on_databricks(capsys, metrics=stored_view, dataset="shop")
     low = 1 / math.log2(3)
     assert {row["k"]: row["value"] for row in last} == pytest.approx({None: (1 + low) / 2, 10: (1 + low) / 2})
     assert {row["dataset"] for row in last} == {"shop"}
@@ -559,9 +559,9 @@ def test_the_notebook_reads_one_data_set_and_its_newest_configuration(
 
 
 def test_the_notebook_takes_the_data_set_of_the_newest_night_by_default(
-    stored: str, capsys: pytest.CaptureFixture
+    stored_view: str, capsys: pytest.CaptureFixture
 ) -> None:
-    last, changes, merged = shown_on_databricks(capsys, metrics=stored)
+    last, changes, merged = show_on_databricks(capsys, metrics=stored_view)
     assert [(row["dataset"], row["value"]) for row in last] == [("other", 1.0)] * 2
     assert changes == []
     assert [row["value"] for row in merged] == [1.0] * 2

@@ -1,4 +1,4 @@
-"""A short leg of scripts/check writes faults; and that it notices lost, doubled and mixed slices."""
+"""A short leg of scripts/check writes faults, which notices lost, doubled and mixed slices."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_reader_notices_a_slice_that_is_gone(tmp_path):
 
 
 class Ending:
-    """Writers that all end in the same way."""
+    """Writers that all end alike."""
 
     def __init__(self, end):
         self.end = end
@@ -77,13 +77,13 @@ def test_a_run_that_does_not_heal_is_noticed(tmp_path, end, left_over, unhealed)
 
 def test_each_table_of_a_job_is_judged_on_its_own():
     leg = faults.Leg("two tables", faults.FORMATS["folder"], ("metrics", "queries"))
-    one = fault_rows.Task(date(2026, 1, 1), "shop", ("a",), 7, tables=(0, 1))
-    leg.settle([one, fault_rows.Task(date(2026, 1, 1), "shop", ("a",), 8)], ["done", "killed"])
-    (key,) = one.slices
+    task = fault_rows.Task(date(2026, 1, 1), "shop", ("a",), 7, tables=(0, 1))
+    leg.settle([task, fault_rows.Task(date(2026, 1, 1), "shop", ("a",), 8)], ["done", "killed"])
+    (key,) = task.slices
     assert leg.known == {("metrics", key): {7, 8}, ("queries", key): {7}}
 
 
-def test_a_task_comes_whole_to_another_process():
+def test_task_is_unchanged_after_pickling():
     fault = fault_rows.Fault("put", 1, kill="both")
     task = fault_rows.Task(date(2026, 1, 1), "shop", ("a", "b"), 7, fault, (0, 1))
     assert fault_rows.from_json(json.loads(json.dumps(fault_rows.as_json(task)))) == task
@@ -105,7 +105,7 @@ def test_a_process_is_killed_before_the_step_that_was_planned(monkeypatch, step)
     assert called == ["first", "second", "third"]
 
 
-def test_a_process_that_is_killed_is_gone():
+def test_killed_process_has_ended():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         fault_rows.end(process.pid, "both")
         assert process.wait(60) == -signal.SIGKILL
@@ -132,7 +132,7 @@ def test_jobs_without_spark_that_are_killed_leave_a_whole_night(tmp_path):
     ],
 )
 def test_every_kill_hits(tmp_path, kill, counted):
-    """At a moment that cannot be missed; those at random may come when all is done."""
+    """With kills that cannot miss; random ones may come too late."""
     killed = local.Nights(tmp_path)
     killed.make(ROWS)
     if not kill.step:
@@ -143,7 +143,7 @@ def test_every_kill_hits(tmp_path, kill, counted):
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
+def test_full_temporary_disk_gives_one_line(tmp_path):
     killed = local.Nights(tmp_path)
     killed.make(ROWS)
     held = killed.rows("metrics"), killed.rows("queries")
@@ -162,14 +162,14 @@ def test_what_does_not_fit_on_the_disk_for_temporary_files_is_a_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_resumed_nights_are_those_unbroken(tmp_path):
-    """With this seed both are killed before a step of writing: in the last step, and in the first one."""
+def test_resumed_nights_equal_unbroken_ones(tmp_path):
+    """With this seed both are killed before a step of writing: in the last step and in the first one."""
     actual = nights.resume_nights(tmp_path, 2, "d")
     assert actual.complaints == []
     assert actual.counts.items() >= {"nights": 2, "killed": 2, "resumed": 2}.items()
 
 
-def test_nights_of_two_engines_in_turns_are_those_of_one(spark, tmp_path):
+def test_nights_of_alternating_engines_equal_those_of_one(spark, tmp_path):
     turns = engines.write_in_turns(spark, tmp_path, 2, "test")
     assert turns.complaints == []
     assert (turns.counts["local"], turns.counts["spark"], turns.counts["re-runs"]) == (2, 1, 1)

@@ -1,4 +1,4 @@
-"""What stored tables, schedulers and other programs rely on is as tests/golden has it: `stored-format`."""
+"""Stored tables, the command line and other interfaces equal the files of tests/golden: `stored-format`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from scripts.checks import stored_format
 
 
 def assert_same(name, spark, folder):
-    kept = (stored_format.FOLDER / f"{name}.json").read_text(encoding="utf-8").splitlines()
-    made = stored_format.format_golden(name, spark, folder).splitlines()
-    changed = "\n".join(difflib.unified_diff(kept, made, "kept", "made", lineterm="", n=1))
+    expected = (stored_format.FOLDER / f"{name}.json").read_text(encoding="utf-8").splitlines()
+    actual = stored_format.format_golden(name, spark, folder).splitlines()
+    changed = "\n".join(difflib.unified_diff(expected, actual, "kept", "made", lineterm="", n=1))
     assert changed == "", f"if this is meant: scripts/check stored-format {name}, and a line in the changelog"
 
 
 @pytest.mark.parametrize("name", ["options", "arguments"])
-def test_the_command_line_is_as_it_was(name):
+def test_command_line_equals_golden(name):
     assert_same(name, None, None)
 
 
 @pytest.mark.parametrize("name", ["digests", "nights"])
-def test_what_is_stored_is_as_it_was(name, spark, tmp_path):
+def test_stored_format_equals_golden(name, spark, tmp_path):
     assert_same(name, spark, tmp_path)
 
 
@@ -37,7 +37,7 @@ def test_every_command_has_a_night_and_arguments():
         assert {name for name in commands if any(text.startswith(f"{name} ") for text in listed)} == commands
 
 
-def test_a_difference_is_a_line():
+def test_difference_is_one_line():
     rows = {"metrics": [{"run": "a", "value": 0.5}, {"run": "b" * 600, "value": 0.25}]}
     text = stored_format.format_readable(rows)
     assert '    {"run": "a", "value": 0.5},\n' in text

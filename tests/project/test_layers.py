@@ -1,8 +1,8 @@
-"""The shape of the source: rooms, Spark Connect, length of functions, and what tests replace.
+"""The shape of the source: rooms, Spark Connect, length of functions, stand-ins of tests.
 
-Imports go down the rooms, and each kind of module makes do with what it may import; nothing needs a classic Spark
+Imports go down the rooms, and each kind of module has its allowed imports; nothing needs a classic Spark
 session, functions fit on a screen. Tests say why something answers in place of what the package relies on. Each rule
-is applied to the whole package, or to all tests, and to small bad samples that it has to object to.
+is applied to the whole package, or to all tests, and to small bad samples.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ METRICS = "ndcg_spark.metrics"
 # ------------------------------------------------------------------------------------- the package obeys them
 
 
-def test_there_is_a_package_to_look_at():
+def test_package_has_sources():
     modules = {source.module for source in parse_sources(PACKAGE)}
     assert {PACKAGE, f"{PACKAGE}.errors", f"{PACKAGE}.core.exact"} <= modules
 
@@ -70,8 +70,8 @@ def test_importing_the_package_loads_nothing_heavy():
     assert loaded.stdout.split() == []
 
 
-def test_what_workers_run_loads_no_spark():
-    """Of Spark's own Python, a worker gets what its batches need."""
+def test_modules_of_workers_load_no_spark():
+    """Of Spark's Python, a worker loads only what its batches need."""
     last = next(at for at, kind in enumerate(KINDS) if kind.name == "tasks")
     named = [source.module for source in parse_sources(PACKAGE) if source.module != PACKAGE]
     modules = [module for module in named if find_kind(module) <= last]
@@ -82,8 +82,8 @@ def test_what_workers_run_loads_no_spark():
 
 
 @pytest.mark.slow
-def test_every_public_name_is_there():
-    """After every module was imported, too: a module of a name hides what the package looks up under it."""
+def test_every_public_name_exists():
+    """Also after every module was imported: a module can hide a lazy name of the package."""
     names = ", ".join(sorted({source.module for source in parse_sources(PACKAGE)}))
     code = (
         f"import {names}; package = {PACKAGE}; "
@@ -201,7 +201,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(("findings", "samples"), [(1, BAD), (0, GOOD)], ids=["bad", "good"])
-def test_rules_object_to_bad_code_alone(findings, samples):
+def test_rules_find_bad_code_only(findings, samples):
     for rule, sources in samples.items():
         for source in sources:
             assert (rule.__name__, source, len(rule(Source(*source)))) == (rule.__name__, source, findings)

@@ -1,4 +1,4 @@
-"""`guards broken`: which guards it finds, and that it tells mutants that tests notice from those that survive."""
+"""`guards broken`: it finds guards, and distinguishes mutants that tests notice from survivors."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ UNNOTICED = {"check_price: operand: price > 100", "reasons: dropped: ('below_0',
 TOPICS = {"prices": broken.Topic(("rules.py",), ("tests/test_shop.py",))}
 
 
-def a_shop(folder: Path) -> Path:
-    """A package of one module, with tests that do not notice everything."""
+def make_shop(folder: Path) -> Path:
+    """Make a package of one module, with tests that do not notice everything."""
     files = {"shop/__init__.py": "", "shop/errors.py": ERRORS, "shop/rules.py": RULES, "tests/test_shop.py": TESTS}
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def test_guards_keep_their_names_when_code_moves():
         assert {mutant.key for mutant in mutants} == FOUND
 
 
-def test_a_better_text_makes_no_other_function():
+def test_name_of_a_guard_does_not_depend_on_its_text():
     package, actual = sites.Package.of([RULES], ERRORS), []
     code = "def sell(price):\n{text}    if price < 0:\n        raise {error}\n    return {price}\n"
     for text, price in (("", "price"), ('    """Sell."""\n', "price"), ('    """Sell it."""\n', "2 * price")):
@@ -126,8 +126,8 @@ def test_a_guard_that_comes_twice_has_two_names():
 
 
 @pytest.mark.slow
-def test_what_tests_notice_is_told_from_what_they_do_not(tmp_path, capsys):
-    folder, results = a_shop(tmp_path / "shop"), tmp_path / "results"
+def test_guards_broken_reports_caught_and_surviving_mutants(tmp_path, capsys):
+    folder, results = make_shop(tmp_path / "shop"), tmp_path / "results"
     mutants = broken.prepare_copy(folder, "shop", TOPICS, "shop/errors.py")
     runner = broken.Runner(folder, "shop", ["tests/test_shop.py"])
     numbers = broken.select_mutants(mutants, list(TOPICS), "", None, 0)
@@ -138,48 +138,48 @@ def test_what_tests_notice_is_told_from_what_they_do_not(tmp_path, capsys):
     finally:
         runner.end()
     assert capsys.readouterr().out.count("recorded tests/test_shop.py") == 1
-    kept = broken.Kept(results).mutants
-    assert results.read_text().count('"mutant"') == len(kept) == len(FOUND)
-    assert {key for key, one in kept.items() if one["verdict"] == "survived"} == UNNOTICED
-    by = {key: one["by"].partition("::")[2] for key, one in kept.items() if one["verdict"] == "caught"}
+    mutants = broken.Kept(results).mutants
+    assert results.read_text().count('"mutant"') == len(mutants) == len(FOUND)
+    assert {key for key, mutant in mutants.items() if mutant["verdict"] == "survived"} == UNNOTICED
+    by = {key: mutant["by"].partition("::")[2] for key, mutant in mutants.items() if mutant["verdict"] == "caught"}
     assert by["sell: negated: not stock"] in (
         "test_two_things_cost_twice_the_price",  # the fixture that is shared passes it
         "test_a_shop_without_stock_sells_nothing",
     )
     assert by["check_price: left out: price < 0 or price > 100"] == "test_a_price_below_0_is_refused"
 
-    text, is_well = broken.format_summary(list(mutants.values()), kept, dict.fromkeys(UNNOTICED, "nobody buys it"))
+    text, is_well = broken.format_summary(list(mutants.values()), mutants, dict.fromkeys(UNNOTICED, "nobody buys it"))
     assert "| all | 9 | 9 | 7 | 0 | 2 | 2 | 77.8% |" in text
-    assert not is_well  # each survivor has a reason, but they are too many
+    assert not is_well  # each survivor has a reason, but there are too many
 
 
 @pytest.mark.slow
 def test_a_mutant_that_makes_a_test_hang_is_ended(tmp_path, monkeypatch):
-    folder = a_shop(tmp_path / "shop")
+    folder = make_shop(tmp_path / "shop")
     hanging = RULES.replace("return price * len(stock)", "return price * len(stock)\n\n\ndef wait(price):\n    pass")
     hanging = hanging.replace("    pass", "    while True:\n        if price:\n            return")
     (folder / "shop" / "rules.py").write_text(hanging)
     test = "from shop.rules import wait\n\n\ndef test_waiting():\n    wait(1)\n"
     (folder / "tests" / "test_shop.py").write_text(test)
-    # stands in for: limits of time, because nobody waits for a minute
+    # stands in for: limits of time, because a test cannot wait for a minute
     monkeypatch.setattr(broken.Runner, "patience", 1)
-    # stands in for: limits of time, because nobody waits for a minute
+    # stands in for: limits of time, because a test cannot wait for a minute
     monkeypatch.setattr(broken.Runner, "start_up", 5)
     mutants = broken.prepare_copy(folder, "shop", TOPICS, "shop/errors.py")
     runner = broken.Runner(folder, "shop", ["tests/test_shop.py"])
-    kept = broken.Kept(tmp_path / "results")
+    results = broken.Kept(tmp_path / "results")
     try:
         numbers = broken.select_mutants(mutants, list(TOPICS), "wait: negated", None, 0)
-        broken.hunt(broken.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
+        broken.hunt(broken.Hunt(mutants, TOPICS, runner, results, 60), numbers, deadline=float("inf"))
     finally:
         runner.end()
-    assert [row["verdict"] for row in kept.mutants.values()] == ["timeout"]
+    assert [row["verdict"] for row in results.mutants.values()] == ["timeout"]
 
 
 @pytest.mark.slow
-def test_what_a_mutant_leaves_behind_does_not_excuse_it(tmp_path):
-    """As a session that it has stopped, or a claim that nobody releases: the test then fails without it, too."""
-    folder = a_shop(tmp_path / "shop")
+def test_leftovers_of_a_mutant_do_not_count_as_its_failure(tmp_path):
+    """Example: a session that it stopped, or a claim that stays: the test then fails without the mutant, too."""
+    folder = make_shop(tmp_path / "shop")
     coming_in = "\n\ninside = []\n\n\ndef come_in(price):\n    check_price(price)\n    inside.append(price)\n"
     (folder / "shop" / "rules.py").write_text(RULES + coming_in)
     test = "import pytest\nfrom shop.rules import RefusedError, come_in, inside\n\n\ndef test_nobody_comes_in():\n"
@@ -187,17 +187,17 @@ def test_what_a_mutant_leaves_behind_does_not_excuse_it(tmp_path):
     (folder / "tests" / "test_shop.py").write_text(test)
     mutants = broken.prepare_copy(folder, "shop", TOPICS, "shop/errors.py")
     runner = broken.Runner(folder, "shop", ["tests/test_shop.py"])
-    kept = broken.Kept(tmp_path / "results")
+    results = broken.Kept(tmp_path / "results")
     try:
         numbers = broken.select_mutants(mutants, list(TOPICS), "come_in: dropped", None, 0)
-        broken.hunt(broken.Hunt(mutants, TOPICS, runner, kept, 60), numbers, deadline=float("inf"))
+        broken.hunt(broken.Hunt(mutants, TOPICS, runner, results, 60), numbers, deadline=float("inf"))
     finally:
         runner.end()
-    assert [row["verdict"] for row in kept.mutants.values()] == ["caught"]
+    assert [row["verdict"] for row in results.mutants.values()] == ["caught"]
 
 
 def test_a_module_or_a_test_file_that_is_not_there_is_named(tmp_path):
-    folder = a_shop(tmp_path)
+    folder = make_shop(tmp_path)
     for topic, named in (
         (broken.Topic(("rules.py",), ("tests/test_gone.py",)), "tests/test_gone.py"),
         (broken.Topic(("gone/*.py",), ("tests/test_shop.py",)), "gone/"),
@@ -206,7 +206,7 @@ def test_a_module_or_a_test_file_that_is_not_there_is_named(tmp_path):
             broken.prepare_copy(folder, "shop", {"prices": topic}, "shop/errors.py")
 
 
-def test_the_checkout_has_all_that_topics_name():
+def test_files_of_topics_exist():
     for topic in broken.TOPICS.values():
         assert [test for test in topic.tests if not (broken.ROOT / test).is_file()] == []
         assert [module for module in topic.modules if not list((broken.ROOT / broken.NAME).glob(module))] == []

@@ -1,4 +1,4 @@
-"""A name of something that does not exist is refused by every parameter that takes one, with names that do exist."""
+"""Every parameter that takes a name refuses unknown names and lists known ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANKED = {"run": "ranker", "k": 5}
 
 
 class Tables:
-    """The inputs of the golden nights, by the names of their files, and what the main job made of them."""
+    """The inputs of the golden nights, by file name, and the outputs of the main job."""
 
     def __init__(self, spark, folder):
         self.spark, self.folder = spark, folder
@@ -37,18 +37,18 @@ def tables(spark, golden_nights):
     return Tables(spark, golden_nights)
 
 
-def evaluated(tables):
+def evaluate_next(tables):
     return ns.evaluate(tables.next, **RANKED)
 
 
-def columns_of(settings):
-    """Fields of a class of column names, each of which is the name of one column."""
+def list_column_fields(settings):
+    """Return the fields of a class of column names that each hold one name."""
     return [field.name for field in fields(settings)]
 
 
 COLUMNS = {
     "evaluate": (
-        [*columns_of(Columns), *columns_of(ItemColumns), "segments"],
+        [*list_column_fields(Columns), *list_column_fields(ItemColumns), "segments"],
         lambda of, **named: ns.evaluate(of.next, **RANKED | named),
     ),
     "rank_queries": (
@@ -60,11 +60,11 @@ COLUMNS = {
         lambda of, **named: ns.compare(of.queries.where("run_date = '2026-02-01'"), baseline="a", **named),
     ),
     "judgments_from_events": (
-        columns_of(judgments.EventColumns),
+        list_column_fields(judgments.EventColumns),
         lambda of, **named: judgments.from_events(of.events, grades={"click": 1.0}, as_of=date(2026, 2, 1), **named),
     ),
     "judgments_from_ratings": (
-        columns_of(judgments.RatingColumns),
+        list_column_fields(judgments.RatingColumns),
         lambda of, **named: judgments.from_ratings(of.ratings, **named),
     ),
     "fit_propensities": (
@@ -72,7 +72,7 @@ COLUMNS = {
         lambda of, **named: clicks.fit_propensities(of.impressions, **named),
     ),
     "judgments_from_impressions": (
-        columns_of(clicks.ImpressionColumns),
+        list_column_fields(clicks.ImpressionColumns),
         lambda of, **named: clicks.judgments_from_impressions(
             of.impressions, None if "propensity" in named else of.given, **named
         ),
@@ -98,31 +98,31 @@ COLUMNS = {
     "with_query_folds": (["query"], lambda of, **named: with_query_folds(of.next, num_folds=2, **named)),
 }
 """Parameters that name columns, and a call that takes them."""
-MANY = {"query": (NOWHERE,), "segments": [NOWHERE]}
+SEVERAL = {"query": (NOWHERE,), "segments": [NOWHERE]}
 """Values of parameters that take several names."""
 ONE_NAME = ("retrieve", "judgments_from_labels", "with_query_folds")
 OTHERS = {
     "evaluate metrics": ("ndcg", lambda of: ns.evaluate(of.next, **RANKED, metrics=NOWHERE)),
     "evaluate convention": ("trec_eval", lambda of: ns.evaluate(of.next, **RANKED, convention=NOWHERE)),
     "compare baseline": ("a, b", lambda of: ns.compare(of.queries, baseline=NOWHERE)),
-    "compare baseline of an evaluation": ("a, b", lambda of: ns.compare(evaluated(of), baseline=NOWHERE)),
-    "compare metrics": ("ndcg", lambda of: ns.compare(evaluated(of), baseline="a", metrics=NOWHERE)),
+    "compare baseline of an evaluation": ("a, b", lambda of: ns.compare(evaluate_next(of), baseline=NOWHERE)),
+    "compare metrics": ("ndcg", lambda of: ns.compare(evaluate_next(of), baseline="a", metrics=NOWHERE)),
     "compare convention": ("trec_eval", lambda of: ns.compare(of.queries, baseline="a", convention=NOWHERE)),
     "changed_queries baseline": (
         "a, b",
-        lambda of: diagnosis.changed_queries(evaluated(of), baseline=NOWHERE, run="b", n=2),
+        lambda of: diagnosis.changed_queries(evaluate_next(of), baseline=NOWHERE, run="b", n=2),
     ),
     "changed_queries run": (
         "a, b",
-        lambda of: diagnosis.changed_queries(evaluated(of), baseline="a", run=NOWHERE, n=2),
+        lambda of: diagnosis.changed_queries(evaluate_next(of), baseline="a", run=NOWHERE, n=2),
     ),
     "changed_queries metric": (
         "ndcg",
-        lambda of: diagnosis.changed_queries(evaluated(of), baseline="a", run="b", n=2, metric=NOWHERE),
+        lambda of: diagnosis.changed_queries(evaluate_next(of), baseline="a", run="b", n=2, metric=NOWHERE),
     ),
     "changed_queries segments": (
         "",
-        lambda of: diagnosis.changed_queries(evaluated(of), baseline="a", run="b", n=2, segments=[NOWHERE]),
+        lambda of: diagnosis.changed_queries(evaluate_next(of), baseline="a", run="b", n=2, segments=[NOWHERE]),
     ),
     "explain_difference": ("trec_eval", lambda of: ns.explain_difference(of.next, "default", NOWHERE, **RANKED)),
     "report runs": ("'a', 'b'", lambda of: ns.report(of.metrics, night=NIGHT, runs=[NOWHERE])),
@@ -135,13 +135,13 @@ OTHERS = {
 """Calls with a name of a run, metric, convention or data set, and names that do exist."""
 
 
-def refusal(made):
-    """What a call, or the action on what it returns, raises."""
+def catch_refusal(call):
+    """Return the error of a call, or of the action on its result."""
 
     def act():
-        actual = made()
-        for element in actual if isinstance(actual, tuple) else (actual,):
-            (element.summary if isinstance(element, Shown) else element).collect()
+        results = call()
+        for result in results if isinstance(results, tuple) else (results,):
+            (result.summary if isinstance(result, Shown) else result).collect()
 
     with pytest.raises(NdcgSparkError) as refused, ns.readable_errors():
         act()
@@ -152,8 +152,8 @@ def refusal(made):
 def test_columns_that_do_not_exist_are_refused(tables, call):
     parameters, made = COLUMNS[call]
     for parameter in parameters:
-        value = NOWHERE if call in ONE_NAME else MANY.get(parameter, NOWHERE)
-        message = refusal(partial(made, tables, **{parameter: value}))
+        value = NOWHERE if call in ONE_NAME else SEVERAL.get(parameter, NOWHERE)
+        message = catch_refusal(partial(made, tables, **{parameter: value}))
         assert f"{NOWHERE!r}" in message, parameter
         ways_out = ("which has: ", "leave it out", "remove it", "there is no such table", "does not exist")
         assert any(text in message for text in ways_out), (parameter, message)
@@ -163,12 +163,12 @@ def test_columns_that_do_not_exist_are_refused(tables, call):
 def test_runs_and_metrics_that_do_not_exist_are_refused(tables, name):
     for case, (exists, call) in OTHERS.items():
         if case.split()[0] == name:
-            message = refusal(partial(call, tables))
+            message = catch_refusal(partial(call, tables))
             assert (case, NOWHERE in message, exists in message) == (case, True, True), message
 
 
 def test_a_night_of_a_report_is_a_date(tables):
-    assert refusal(lambda: ns.report(tables.metrics, night="2026-02-01")) == (
+    assert catch_refusal(lambda: ns.report(tables.metrics, night="2026-02-01")) == (
         "night= must be a datetime.date; got '2026-02-01'."
     )
 

@@ -1,4 +1,4 @@
-"""A name of something that does not exist is refused by every option that takes one, and told with those that do."""
+"""Every option that takes a name refuses unknown names and lists known ones."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ EXIST = {"run": "a", "metric": "ndcg", "convention": "trec_eval", "night": "2026
 """A name of each kind that exists, and is told."""
 
 
-def kind_of(name: str, option) -> str:
-    """What an option of a command names."""
+def find_kind(name: str, option) -> str:
+    """Return what an option of a command names."""
     known = OF_A_COMMAND.get((name, option.name))
     if known is not None:
         return known
@@ -83,9 +83,9 @@ def kind_of(name: str, option) -> str:
         return "column"
     kinds = {"table": TABLE, "run": RUN, "metric": METRIC, "convention": CONVENTION, "night": NIGHT, "new": NEW,
              "configuration": CONFIGURATION}  # fmt: skip
-    actual = [kind for kind, names in kinds.items() if option.name in names]
-    assert len(actual) + (option.name in FORMS) == 1, f"say what --{option.name} of {name} names: {actual}"
-    return actual[0] if actual else "other"
+    found_kinds = [kind for kind, names in kinds.items() if option.name in names]
+    assert len(found_kinds) + (option.name in FORMS) == 1, f"say what --{option.name} of {name} names: {found_kinds}"
+    return found_kinds[0] if found_kinds else "other"
 
 
 OPTIONS = [
@@ -93,7 +93,7 @@ OPTIONS = [
     for name, one in list_commands(cli)
     if name not in ("nightly", "init")  # tests/nights has what they name
     for option in one.params
-    if (kind := kind_of(name, option)) not in ("other", "new")
+    if (kind := find_kind(name, option)) not in ("other", "new")
 ]
 
 
@@ -110,11 +110,11 @@ HERE = [option for option in OPTIONS if option[0] == "mean-ndcg" and option[1] n
 THERE = [option for option in OPTIONS if option not in HERE and option not in SHARED]
 
 
-def words_of(name: str, option: str, flag: str, value: str, folder: object) -> list[str]:
-    """Arguments of a command of the story with one option changed."""
+def build_arguments(name: str, option: str, flag: str, value: str, folder: object) -> list[str]:
+    """Return the arguments of a command of the story with one option changed."""
     night = next(text for text in STORY.values() if text.startswith(f"{name} "))
     words = shlex.split(BASE.get((name, option), night).format(f=folder))
-    if "--run-log" in words:  # which tells a line of its own
+    if "--run-log" in words:  # it would log its own line
         at = words.index("--run-log")
         words[at : at + 2] = []
     if flag in words:
@@ -127,7 +127,7 @@ def words_of(name: str, option: str, flag: str, value: str, folder: object) -> l
 def assert_refuses_a_name(name: str, option: str, flag: str, kind: str, folder: Path, *more: str) -> None:
     values = {"table": str(folder / "nowhere"), "night": "2020-02-02", "metric": "nowhere@5"}
     value = values.get(kind, "nowhere") + (">=0.5" if option == "gate" else "")
-    ended, exists = run_command(*words_of(name, option, flag, value, folder), *more), EXIST.get(kind, "")
+    ended, exists = run_command(*build_arguments(name, option, flag, value, folder), *more), EXIST.get(kind, "")
     if f"{flag} has no effect" in ended.err:
         assert_refused(ended, f"{flag} has no effect")
         return
@@ -140,34 +140,32 @@ def assert_refuses_a_name(name: str, option: str, flag: str, kind: str, folder: 
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "option", "flag", "kind"), HERE, ids=[f"{element[0]} {element[2]}" for element in HERE]
-)
+@pytest.mark.parametrize(("name", "option", "flag", "kind"), HERE, ids=[f"{case[0]} {case[2]}" for case in HERE])
 def test_a_name_that_does_not_exist_is_refused(golden_nights, name, option, flag, kind):
     assert_refuses_a_name(name, option, flag, kind, golden_nights, "--engine", "local")
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(name[0] for name in THERE))
 def test_names_that_do_not_exist_are_refused_on_spark(spark, golden_nights, name):
-    for _, option, flag, kind in (element for element in THERE if element[0] == name):
+    for _, option, flag, kind in (case for case in THERE if case[0] == name):
         assert_refuses_a_name(name, option, flag, kind, golden_nights)
 
 
 def test_commands_that_evaluate_read_columns_as_mean_ndcg_does():
-    """So that names are refused by one rule."""
+    """So names are refused by one rule."""
     commands = dict(list_commands(cli))
     for name, option, flag, _ in SHARED:
-        words = words_of(name, option, flag, "nowhere", "")[len(name.split()) :]
+        words = build_arguments(name, option, flag, "nowhere", "")[len(name.split()) :]
         settings = SETTINGS[name](commands[name].make_context(name, words).params).settings
-        (given,) = (element for element in columns_in(settings) if hasattr(element, FIELDS[option]))
-        assert getattr(given, FIELDS[option]) in ("nowhere", ("nowhere",)), (name, option)
+        (columns,) = (element for element in find_columns(settings) if hasattr(element, FIELDS[option]))
+        assert getattr(columns, FIELDS[option]) in ("nowhere", ("nowhere",)), (name, option)
 
 
-def columns_in(settings: object) -> list[Columns | ItemColumns]:
+def find_columns(settings: object) -> list[Columns | ItemColumns]:
     if isinstance(settings, PARTS):
         return [settings]
     parts = [getattr(settings, field.name) for field in fields(settings)] if is_dataclass(settings) else []
-    return [group for part in parts for group in columns_in(part)]
+    return [columns for part in parts for columns in find_columns(part)]
 
 
 def test_one_of_several_metrics_that_the_table_does_not_have_is_refused(spark, golden_nights):

@@ -1,4 +1,4 @@
-"""The demo of a night: what the commands end with and print, what the run log has, and that nothing stays old."""
+"""The demo of a night: exit codes and output of commands, the run log, and no stale results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 class DemoRun:
-    """The folder that the demo leaves, and what each command printed, by its arguments after the file."""
+    """The folder of the demo, and the output of each command by its arguments after the file."""
 
     def __init__(self, folder: Path, out: str) -> None:
         self.folder = folder
@@ -37,12 +37,12 @@ class DemoRun:
         self.end = parts[-1][2]
 
     def statuses(self, night: date) -> dict[str, str]:
-        """Status of each command of a night by the run log."""
+        """Return the status of each command of a night from the run log."""
         rows = [row for row in read_stored_rows(self.folder / "run_log") if str(row["run_date"]) == str(night)]
         return {row["command"]: row["status"] for row in sorted(rows, key=lambda row: row["started_at"])}
 
     def count_queries(self, night: date) -> set[int]:
-        """Queries of the rankers on a night."""
+        """Return the numbers of queries of the rankers on a night."""
         rows = read_stored_rows(self.folder / "metrics")
         return {row["n_queries"] for row in rows if not row["segment_by"] and str(row["run_date"]) == str(night)}
 
@@ -61,7 +61,7 @@ RENEW = f"--backfill {BAD}..{LAST} --stale"
 
 
 def test_each_command_ends_as_it_should(demo):
-    """The missing night is refused, and does not stop the others."""
+    """The missing night is refused and does not stop the others."""
     assert demo.codes == {
         FILL.format(FIRST, "2026-01-24"): ["2"],
         ONE.format(BAD): ["0"],
@@ -98,7 +98,7 @@ def test_the_lost_digit_is_flagged_once_and_recovers(demo):
 
 
 def test_the_first_screen_of_the_bad_night_says_what_happened(demo):
-    """Which ranker, how much, since when, where and why; the missing night; the gates."""
+    """The ranker, the change, since when, where and why; the missing night; the gates."""
     page = (demo.folder / f"page-{BAD}.html").read_text("utf-8")
     first = re.sub(r"<[^>]+>", "", page[page.index('<section class="answer"') : page.index("<nav ")])
     lead = next(line for line in map(str.strip, first.splitlines()) if line)
@@ -118,7 +118,7 @@ def test_the_first_screen_of_the_bad_night_says_what_happened(demo):
     assert "no result" in index
 
 
-def test_a_night_that_is_run_again_makes_later_flags_and_pages_old(demo):
+def test_rerun_of_a_night_makes_later_flags_and_pages_stale(demo):
     nights = f"{BAD}, {MENDED}, {LAST}"
     assert [
         line for line in demo.printed[ONE.format(RUN_AGAIN)].splitlines() if "older" in line or "to renew" in line
@@ -132,20 +132,20 @@ def test_a_night_that_is_run_again_makes_later_flags_and_pages_old(demo):
     assert f"The last {N_LATE} queries of {RUN_AGAIN} have arrived" in demo.printed[ONE.format(LAST)]
 
 
-def test_nothing_is_old_after_the_renewal(demo, monkeypatch):
+def test_nothing_is_stale_after_the_renewal(demo, monkeypatch):
     assert "older than their inputs" not in demo.printed[RENEW]
     monkeypatch.chdir(demo.folder)
     assert find_stale(None, read_night("night.toml", LAST), FIRST) == []
 
 
-def test_the_end_names_pages_that_are_there(demo):
+def test_pages_named_at_the_end_exist(demo):
     pages = re.findall(r"\S+/page-\S+\.html", demo.end)
     assert [Path(page).name for page in pages] == [f"page-{BAD}.html", f"page-{LAST}.html"]
     assert all(Path(page).is_file() for page in pages)
 
 
 def test_the_script_takes_night_as_an_option_too(tmp_path):
-    """With an environment that is not made, and a python that prints its arguments."""
+    """With an existing environment, and a python that prints its arguments."""
     scripts, python = tmp_path / "scripts", tmp_path / "bin" / "python"
     for name in ("demo", "_environment.sh", "demos/README.md"):
         (scripts / name).parent.mkdir(parents=True, exist_ok=True)

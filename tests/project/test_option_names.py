@@ -25,15 +25,15 @@ OF_OTHERS = {"--conf", "--master", "--packages", "--py-files", "--upgrade"}
 ENGLISH = {"per-query"}
 
 
-def commands_in(command: click.Command) -> Iterator[click.Command]:
+def iterate_commands(command: click.Command) -> Iterator[click.Command]:
     yield command
-    for element in getattr(command, "commands", {}).values():
-        yield from commands_in(element)
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from iterate_commands(subcommand)
 
 
 FLAGS = {
     flag: param
-    for command in commands_in(cli)
+    for command in iterate_commands(cli)
     for param in command.params
     for flag in (*param.opts, *param.secondary_opts)
     if flag.startswith("--")
@@ -44,8 +44,8 @@ NAMES_A_FLAG = re.compile(
 )
 
 
-def texts_in(source: Source) -> Iterator[ast.Constant]:
-    """Texts that are no docstrings."""
+def iterate_texts(source: Source) -> Iterator[ast.Constant]:
+    """Yield strings that are not docstrings."""
     tree = source.tree
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -58,42 +58,42 @@ OF_COMMANDS = re.compile(
 )
 
 
-def flags_named(source: Source) -> list[str]:
-    """Places of the library where a text names a flag: not of commands, nor of what they share."""
+def find_flags(source: Source) -> list[str]:
+    """Find texts of the library that name a flag; commands and their shared modules may."""
     if OF_COMMANDS.match(source.module):
         return []
     return [
         f"{source.module}:{node.lineno} names {flag}"
-        for node in texts_in(source)
+        for node in iterate_texts(source)
         for flag in NAMES_A_FLAG.findall(node.value)
         if flag not in OF_OTHERS
     ]
 
 
-def options_named(source: Source) -> list[str]:
-    """First arguments of the calls of `option`."""
+def find_options(source: Source) -> list[str]:
+    """Return the first arguments of calls of `option`."""
     calls = (node for node in ast.walk(source.tree) if isinstance(node, ast.Call))
     named = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "option"]
     return [name.value for name in named if isinstance(name, ast.Constant)]
 
 
-def arguments_of_python() -> set[str]:
+def list_python_arguments() -> set[str]:
     named = [*list_public().values(), *(getattr(tables, name) for name in tables.__all__)]
     called = [name for name in named if inspect.isfunction(name) or is_dataclass(name)]
-    return {name for element in [*called, *of_jobs()] for name in inspect.signature(element).parameters} | {*OPTIONS}
+    return {name for f in [*called, *list_job_settings()] for name in inspect.signature(f).parameters} | {*OPTIONS}
 
 
-def of_jobs() -> list[type]:
-    """Settings of commands: what they alone ask for, such as files, no function takes."""
+def list_job_settings() -> list[type]:
+    """Return settings of commands; no function takes their own fields, such as files."""
     named = (vars(importlib.import_module(f"{PACKAGE}.{room}.settings")) for room in WITH_SETTINGS)
-    return [one for names in named for name, one in names.items() if name.endswith("JobSettings")]
+    return [value for names in named for name, value in names.items() if name.endswith("JobSettings")]
 
 
-NAMED = sorted({name for source in parse_sources(PACKAGE) for name in options_named(source)})
+NAMED = sorted({name for source in parse_sources(PACKAGE) for name in find_options(source)})
 
 
 def test_no_text_of_the_library_names_a_flag():
-    assert [finding for source in parse_sources(PACKAGE) for finding in flags_named(source)] == []
+    assert [finding for source in parse_sources(PACKAGE) for finding in find_flags(source)] == []
 
 
 @pytest.mark.parametrize(
@@ -102,17 +102,17 @@ def test_no_text_of_the_library_names_a_flag():
 )
 def test_the_rule_sees_a_flag(text):
     source = Source(f"{PACKAGE}.plan", f"raise ValueError(f'{{n}} {text}')")
-    assert len(flags_named(source)) == 1
+    assert len(find_flags(source)) == 1
 
 
 def test_options_that_errors_name_are_arguments_of_python_and_flags():
-    assert {"ReportJobSettings", "ComparisonJobSettings"} < {job.__name__ for job in of_jobs()}
+    assert {"ReportJobSettings", "ComparisonJobSettings"} < {job.__name__ for job in list_job_settings()}
     assert {"query", "run", "segments", "weight"} <= set(NAMED)
-    assert set(NAMED) - arguments_of_python() == set()
+    assert set(NAMED) - list_python_arguments() == set()
     assert {name for name in NAMED if format_flag(name).split()[0] not in FLAGS} == set()
 
 
-def test_one_error_is_spelled_for_each_reader(spark, tmp_path):
+def test_errors_name_arguments_in_python_and_flags_in_commands(spark, tmp_path):
     schema = "query_id string, item_id string, s double, t double, relevance double"
     table = spark.createDataFrame([("q", "a", 1.0, 2.0, 1.0)], schema)
     with pytest.raises(InvalidParameterError, match=r"^each score column is a run: remove run=\.$"):
@@ -122,7 +122,7 @@ def test_one_error_is_spelled_for_each_reader(spark, tmp_path):
     assert_refused(ended, "each score column is a run: remove --run-col.")
 
 
-def test_an_error_of_a_worker_is_spelled_for_each_reader(spark, tmp_path):
+def test_errors_of_workers_name_arguments_or_flags(spark, tmp_path):
     rows = [("a", "q", 1, 0.5), ("b", "q", 1, 0.5), ("a", "p", 1, 0.5)]
     table = spark.createDataFrame(rows, "run string, query_id string, k int, ndcg double")
     options = {"baseline": "a", "metrics": "ndcg", "replicates": 0, "flips": 0}

@@ -1,4 +1,4 @@
-"""The comparison of presets with the tools they reproduce, as `check peers` makes it; and that it notices errors."""
+"""Presets compared with the tools they reproduce, as in `check peers`; the comparison notices errors."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ WRONG = (
 )
 
 
-def named(comparison) -> str:
+def format_title(comparison) -> str:
     return f"{comparison.convention}, {comparison.tool.title}"
 
 
-def comparison_of(preset: str):
+def find_comparison(preset: str):
     return next(comparison for comparison in COMPARISONS if comparison.convention == preset)
 
 
@@ -85,7 +85,7 @@ def test_every_preset_is_compared_with_something():
     assert {comparison.convention for comparison in COMPARISONS if not comparison.optional} >= set(PRESETS)
 
 
-@pytest.mark.parametrize("comparison", COMPARISONS, ids=named)
+@pytest.mark.parametrize("comparison", COMPARISONS, ids=format_title)
 def test_random_rankings(comparison):
     assert_same(against_random(comparison, SEEDS))
 
@@ -96,7 +96,7 @@ def test_shared_rankings_with_live_tools(shared_data, name):
     taken = [
         replace(comparison, cutoffs=comparison.cutoffs[-2:]) for comparison in COMPARISONS if comparison.takes(data)
     ]
-    outcomes = [against_shared(element, data) for element in taken]
+    outcomes = [against_shared(tool, data) for tool in taken]
     assert [outcome for outcome in outcomes if outcome.is_off] == []
     assert sum(1 for outcome in outcomes if outcome.values) >= 10
 
@@ -118,15 +118,15 @@ def test_metrics_beside_ndcg_are_those_of_their_tools():
 # --- What is not, is shown
 
 
-def test_a_metric_at_another_level_is_off(monkeypatch):
+def test_metric_at_another_level_is_noticed(monkeypatch):
     monkeypatch.setattr(metrics, "TREC_EVAL", {"ap(rel=2)": "map", "p@5": "P_10", "r@5": "recall_10"})
     outcomes = [outcome for outcome in metric_outcomes(SEEDS, []) if outcome.tool.startswith("pytrec_eval")]
     assert [outcome.is_off for outcome in outcomes] == [True] * 3
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_choice_is_off(wrong):
-    outcome = against_random(replace(comparison_of(wrong.partition(";")[0]), convention=wrong), range(4))
+def test_wrong_choice_is_noticed(wrong):
+    outcome = against_random(replace(find_comparison(wrong.partition(";")[0]), convention=wrong), range(4))
     if outcome.skipped:
         pytest.skip(outcome.skipped)
     assert outcome.is_off
@@ -142,8 +142,10 @@ def test_a_value_on_one_side_alone_is_a_difference():
     assert max(compute_differences({("1", 5): 0.5}, {("2", 5): 0.5})) == float("inf")
 
 
-def test_comparing_nothing_is_off():
-    nothing = replace(comparison_of("linear"), tool=Tool(call=lambda queries, cutoffs: {}), domain=lambda rows: False)
+def test_empty_comparison_is_noticed():
+    nothing = replace(
+        find_comparison("linear"), tool=Tool(call=lambda queries, cutoffs: {}), domain=lambda rows: False
+    )
     assert against_random(nothing, SEEDS).is_off
 
 
@@ -158,9 +160,9 @@ def _no_shared_data(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("_no_shared_data")
 def test_the_command_prints_a_table_and_says_what_it_skips(monkeypatch, capsys):
     missing = replace(
-        comparison_of("linear"), tool=Tool(package="nothing", call=lambda *_: import_tool("no_such_tool_anywhere"))
+        find_comparison("linear"), tool=Tool(package="nothing", call=lambda *_: import_tool("no_such_tool_anywhere"))
     )
-    monkeypatch.setattr(peers, "COMPARISONS", (missing, comparison_of("default")))
+    monkeypatch.setattr(peers, "COMPARISONS", (missing, find_comparison("default")))
     assert peers.main(["--seeds", "1"]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
@@ -175,8 +177,8 @@ def test_the_command_prints_a_table_and_says_what_it_skips(monkeypatch, capsys):
 
 @pytest.mark.usefixtures("_no_shared_data")
 def test_the_command_fails_where_a_preset_is_off(monkeypatch, capsys):
-    wrong = replace(comparison_of("default"), convention="default;gain=linear")
-    monkeypatch.setattr(peers, "COMPARISONS", (wrong, comparison_of("linear")))
+    wrong = replace(find_comparison("default"), convention="default;gain=linear")
+    monkeypatch.setattr(peers, "COMPARISONS", (wrong, find_comparison("linear")))
     assert peers.main(["--seeds", "1"]) == 1
     printed = capsys.readouterr().out
     assert "| OFF" in printed
@@ -192,5 +194,5 @@ def test_alpha_ndcg_is_that_of_ndeval(monkeypatch):
     pytest.importorskip("pyndeval")
     assert [(outcome.is_off, outcome.values > 50) for outcome in topic_outcomes(SEEDS)] == [(False, True)] * 3
     # stands in for: a wrong alpha-nDCG, because ours is right
-    monkeypatch.setattr("ndcg_spark.metrics.alpha_ndcg.repeated_gains", lambda *given: np.ones(len(given[1])))
+    monkeypatch.setattr("ndcg_spark.metrics.alpha_ndcg.repeated_gains", lambda *args: np.ones(len(args[1])))
     assert all(outcome.is_off for outcome in topic_outcomes(SEEDS))

@@ -1,4 +1,4 @@
-"""What README and docs show is what happens: their Python runs, prints what they print, and their flags exist."""
+"""README and docs are correct: their Python runs and prints the shown output, and their flags exist."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ OF_SCRIPTS = {"--all", "--fast"} | {
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def examples() -> list[tuple[str, str]]:
-    """Each Python block, and the text block that follows it on its page before the next one."""
-    actual: list[tuple[str, str]] = []
+def list_examples() -> list[tuple[str, str]]:
+    """Return each Python block with the text block that follows it on its page before the next one."""
+    blocks: list[tuple[str, str]] = []
     for page in PAGES:
-        first = len(actual)
+        first = len(blocks)
         for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")):
             if kind == "python":
-                actual.append((text, ""))
-            elif kind == "text" and len(actual) > first:
-                actual[-1] = (actual[-1][0], text)
-    return actual
+                blocks.append((text, ""))
+            elif kind == "text" and len(blocks) > first:
+                blocks[-1] = (blocks[-1][0], text)
+    return blocks
 
 
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")  # ranx, if nothing has compiled it before
 @pytest.mark.slow
-def test_the_python_of_the_readme_prints_what_the_readme_says(spark: SparkSession) -> None:
+def test_python_of_the_readme_prints_the_shown_output(spark: SparkSession) -> None:
     names: dict[str, Any] = {"spark": spark}
-    assert examples()
-    for code, expected in examples():
+    assert list_examples()
+    for code, expected in list_examples():
         printed = io.StringIO()
         with redirect_stdout(printed):
             exec(compile(code, "README.md", "exec"), names)
@@ -63,8 +63,8 @@ def test_the_python_of_the_readme_prints_what_the_readme_says(spark: SparkSessio
 @pytest.mark.spark
 @pytest.mark.classic("a session of its own, in a process of its own")
 def test_the_ten_lines_are_a_program_that_runs_in_a_fresh_shell() -> None:
-    """As the demo says last: the environment is entered, and the session is a plain one."""
-    (code, expected), *_ = [example for example in examples() if "result.per_query.select" in example[0]]
+    """The last lines of the demo: the environment is active, and the session is a plain one."""
+    (code, expected), *_ = [example for example in list_examples() if "result.per_query.select" in example[0]]
     program = ROOT / "docs" / "examples" / "ten_lines.py"
     lines = [line for line in program.read_text(encoding="utf-8").splitlines() if line]
     assert lines[0].startswith('"""The example of the README')
@@ -82,27 +82,27 @@ def test_the_ten_lines_are_a_program_that_runs_in_a_fresh_shell() -> None:
     assert ended.stdout.strip() == expected.strip()
 
 
-def flags_of_the_job(*names: str) -> set[str]:
-    """Of `mean-ndcg`, or of a command within others."""
+def list_flags(*names: str) -> set[str]:
+    """Return the flags of `mean-ndcg`, or of a nested command."""
     command: Command = cli
     for name in names or ("mean-ndcg",):
         assert isinstance(command, Group)
-        actual = command.get_command(Context(command), name)
-        assert actual is not None
-        command = actual
+        subcommand = command.get_command(Context(command), name)
+        assert subcommand is not None
+        command = subcommand
     return {flag for option in command.params for flag in option.opts}
 
 
-def commands_within(command: Command, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Names of the commands that do something."""
+def iterate_commands(command: Command, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the names of commands that are not groups."""
     if not isinstance(command, Group):
         yield names
         return
-    for name, one in command.commands.items():
-        yield from commands_within(one, (*names, name))
+    for name, subcommand in command.commands.items():
+        yield from iterate_commands(subcommand, (*names, name))
 
 
-OF_ALL_JOBS = {flag for names in commands_within(cli) for flag in flags_of_the_job(*names)}
+OF_ALL_JOBS = {flag for names in iterate_commands(cli) for flag in list_flags(*names)}
 
 
 def test_every_flag_of_the_readme_exists() -> None:
@@ -114,7 +114,7 @@ def test_every_flag_of_a_choice_is_in_the_readme() -> None:
     shown = set(re.findall(r"--[a-z][a-z-]+", README))
     conventions = {"--gain", "--discount", "--ties", "--score-precision", "--ideal", "--unjudged", "--negative"}
     conventions |= {"--no-relevant", "--missing-query", "--unjudged-query", "--pad-to-k", "--duplicates"}
-    assert conventions <= shown & flags_of_the_job()
+    assert conventions <= shown & list_flags()
 
 
 def test_every_preset_is_in_the_readme() -> None:

@@ -1,6 +1,6 @@
-"""`guards reached`, `guards jobs`: that they find refusals, notice what jobs must not do, go on where they ended.
+"""`guards reached` and `guards jobs`: they find refusals, notice bad ends of jobs, and resume.
 
-All tests, and jobs, take too long for this.
+Running all tests and jobs would take too long.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TRACEBACK = "Traceback (most recent call last):\n  File daemon.py\nBrokenPipeErr
         (2, "mean_ndcg.py: refused", ["'nan_score 1' is not named"]),
     ],
 )
-def test_ends_that_are_not_as_documented(code, message, wrong):
+def test_undocumented_ends_of_jobs_are_noticed(code, message, wrong):
     assert jobs.list_errors(code, 2, message, "nan_score 1") == wrong
 
 
-def test_what_is_in_the_file_is_not_run_again(tmp_path, monkeypatch):
+def test_jobs_with_a_stored_result_are_not_run_again(tmp_path, monkeypatch):
     started = []
 
     def fake(kind: str, number: int) -> jobs.Result:
@@ -112,67 +112,67 @@ def marks(tmp_path):
     return tmp_path
 
 
-def noted(marks: Path) -> list[int]:
-    """Places that were reached since the last call."""
-    actual = sorted(int(path.name) - 10 for path in marks.iterdir() if path.stat().st_mtime)
-    for number in actual:
+def read_marks(marks: Path) -> list[int]:
+    """Return the places reached since the last call."""
+    reached = sorted(int(path.name) - 10 for path in marks.iterdir() if path.stat().st_mtime)
+    for number in reached:
         os.utime(marks / str(10 + number), (0, 0))
-    return actual
+    return reached
 
 
-def test_refusals_are_found_and_note_that_they_are_reached(marks):
+def test_refusals_are_found_and_marked_when_reached(marks):
     text, actual = reached.mark_refusals(SOURCE, "a.py", str(marks), 10)
-    assert [(element.place, element.text, element.line) for element in actual] == [
+    assert [(site.place, site.text, site.line) for site in actual] == [
         (f"a.py:{place[0]}", *place[1:]) for place in PLACES
     ]
     assert len(text.splitlines()) == len(SOURCE.splitlines())
     names: dict[str, Any] = {"NoReturn": None, "Iterator": list, "Reason": int}
     exec(text, names)
     table, our = names["Table"](), names["OurError"]
-    assert (table.check("7", 0), noted(marks)) == (7, [])
+    assert (table.check("7", 0), read_marks(marks)) == (7, [])
     with pytest.raises(our, match="§ 2"):
         table.check("7", 2)
-    assert noted(marks) == [0]
+    assert read_marks(marks) == [0]
     with pytest.raises(KeyError, match="one"):
         table.check("7", 1)
-    assert noted(marks) == [1, 3]
+    assert read_marks(marks) == [1, 3]
     with pytest.raises(our, match="no number"):
         table.check("x", 0)
-    assert noted(marks) == [2]
+    assert read_marks(marks) == [2]
     with pytest.raises(KeyError):
         names["again"](KeyError())
-    assert noted(marks) == [4]
+    assert read_marks(marks) == [4]
     assert [at for _, at in names["reasons"]([np.array([False])])] == [np.array([False]), None]
-    assert noted(marks) == []
+    assert read_marks(marks) == []
     assert list(names["reasons"]([np.array([False, True])]))
-    assert noted(marks) == [5]
+    assert read_marks(marks) == [5]
     assert names["column"](["b"]) == (1, 2, "a", "b", "§17§")
 
 
-def test_a_refusal_in_java_is_noted_where_its_message_arrives(marks):
+def test_refusal_in_java_is_marked_at_its_message(marks):
     path = reached.ROOT / "ndcg_spark" / "errors.py"
     text, _ = reached.mark_refusals(path.read_text(), "ndcg_spark/errors.py", str(marks))
     names: dict[str, Any] = {"__name__": "marked"}
     exec(text, names)
     assert names["find_refusal"](names["mark_refusal"]("query 7 is bad§17§")) == "query 7 is bad"
-    assert noted(marks) == [7]
+    assert read_marks(marks) == [7]
 
 
-def test_refusals_of_one_text_are_told_apart_and_moves_do_not_matter():
-    one, moved = "def f():\n raise OurError()\n raise OurError()\n", "\n\ndef f():\n raise OurError()\n"
+def test_refusals_with_one_text_have_stable_names():
+    source, moved = "def f():\n raise OurError()\n raise OurError()\n", "\n\ndef f():\n raise OurError()\n"
     keys = [
         [place.key for place in reached.number_refusals(reached.mark_refusals(text, "a.py")[1])]
-        for text in (one, moved)
+        for text in (source, moved)
     ]
     assert keys == [["a.py:f: OurError()", "a.py:f: OurError() [2]"], ["a.py:f: OurError()"]]
 
 
-def test_reasons_are_for_refusals_that_are_there_and_not_reached(monkeypatch):
+def test_reasons_must_name_existing_unreached_refusals(monkeypatch):
     places = [reached.Refusal("a.py:f", f"OurError('{word}')", 1) for word in ("red", "green", "blue")]
     reasons = {("a.py:f", "red"): "no test paints", ("a.py:f", "green"): "", ("a.py:f", "white"): ""}
     monkeypatch.setattr(reached, "UNSEEN", reasons)
     left, wrong = reached.find_unseen(places, {places[1].key})
-    assert [element.text for element in left] == ["OurError('blue')"]
+    assert [refusal.text for refusal in left] == ["OurError('blue')"]
     assert wrong == [
         "a.py:f: 'green' is reached, and needs no reason",
         "a.py:f: 'white' stands for 0 refusals, not for one",

@@ -1,4 +1,4 @@
-"""What is released: the same bytes wherever and whenever it is built, complete, and able to run once installed."""
+"""The release: equal bytes wherever and whenever it is built, complete, and working once installed."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ EPOCH = "1767225600"  # 2026-01-01
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "_build", "generated", ".*")
 
 
-def built_in(folder: Path, *, umask: int, modified: float) -> dict[str, bytes]:
-    """The files of dist/ by name, built from a copy of the checkout whose files have that time."""
+def build_dist(folder: Path, *, umask: int, modified: float) -> dict[str, bytes]:
+    """Build dist/ from a copy of the checkout with one modification time; return its files by name."""
     folder.mkdir(parents=True)
     for name in (*RELEASED, "SECURITY.md"):
         source = ROOT / name
@@ -51,17 +51,17 @@ def built_in(folder: Path, *, umask: int, modified: float) -> dict[str, bytes]:
             shutil.copy(source, folder / name)
     for path in folder.rglob("*"):
         os.utime(path, (modified, modified))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "GIT_"))}
-    built = subprocess.run(
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "GIT_"))}
+    result = subprocess.run(
         [sys.executable, folder / "scripts" / "release.py"],
-        env=kept | {"SOURCE_DATE_EPOCH": EPOCH},
+        env=environment | {"SOURCE_DATE_EPOCH": EPOCH},
         umask=umask,
         capture_output=True,
         text=True,
     )
-    assert built.returncode == 0, built.stdout + built.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     files = {path.name: path.read_bytes() for path in (folder / "dist").iterdir()}
-    assert [name for name in files if name not in built.stdout] == []
+    assert [name for name in files if name not in result.stdout] == []
     return files
 
 
@@ -69,19 +69,19 @@ def built_in(folder: Path, *, umask: int, modified: float) -> dict[str, bytes]:
 def dist(tmp_path_factory):
     """dist/ of one build."""
     folder = tmp_path_factory.mktemp("release") / "a"
-    built_in(folder, umask=0o022, modified=time.time())
+    build_dist(folder, umask=0o022, modified=time.time())
     return folder / "dist"
 
 
 @pytest.fixture(scope="module")
 def wheel(dist):
-    (actual,) = dist.glob("*.whl")
-    return actual
+    (path,) = dist.glob("*.whl")
+    return path
 
 
 @pytest.mark.slow
 def test_the_same_sources_give_the_same_bytes(dist, tmp_path):
-    other = built_in(tmp_path / "elsewhere" / "deeper", umask=0o077, modified=1_000_000_000)
+    other = build_dist(tmp_path / "elsewhere" / "deeper", umask=0o077, modified=1_000_000_000)
     first = {path.name: path.read_bytes() for path in dist.iterdir()}
     assert sorted(first) == [
         "ndcg_spark-" + __version__ + "-py3-none-any.whl",
@@ -137,27 +137,27 @@ def test_the_sdist_holds_what_tests_and_docs_need(dist):
     assert wanted | {"tests/conftest.py", "jobs/mean_ndcg.py", "ndcg_spark/py.typed"} <= held
 
 
-def declared_distributions(wheel, *extras):
-    """What the metadata of a wheel ask for, with some extras, of the distributions that are installed here.
+def list_declared(wheel, *extras):
+    """Return the installed distributions that the metadata of a wheel require, with some extras.
 
-    Other extras would bring packages that the job imports, so that it would not matter whether it declares them.
+    Other extras could hide a missing requirement of the job.
     """
     with zipfile.ZipFile(wheel) as archive:
-        actual = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"))
-    return collect_installed(extras, [str(element) for element in actual.requires_dist])
+        metadata = Metadata.from_email(archive.read(f"ndcg_spark-{__version__}.dist-info/METADATA"))
+    return collect_installed(extras, [str(requirement) for requirement in metadata.requires_dist])
 
 
-def link_packages(found, folder):
-    """Make what distributions have installed importable from another folder, by links to files and top folders."""
-    for element in found.values():
-        for path in element.files or ():
+def link_packages(distributions, folder):
+    """Link the files and top folders of distributions into another folder, so that they can be imported there."""
+    for distribution in distributions.values():
+        for path in distribution.files or ():
             top = path.parts[0]
             if top not in ("..", "__pycache__") and not (folder / top).exists():
-                (folder / top).symlink_to(element.locate_file(top))
+                (folder / top).symlink_to(distribution.locate_file(top))
 
 
 def install(wheel, folder, *extras):
-    """Make an environment with a wheel, the distributions that its metadata ask for, and nothing else.
+    """Make an environment with a wheel, the distributions that its metadata require, and nothing else.
 
     Every import has to be declared. Returns where its programs and its packages are.
     """
@@ -168,7 +168,7 @@ def install(wheel, folder, *extras):
     quiet = ["--no-index", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*map(str, installing), *quiet], check=True, capture_output=True)
     (packages,) = (folder / "lib").glob("python*/site-packages")
-    link_packages(declared_distributions(wheel, *extras), packages)
+    link_packages(list_declared(wheel, *extras), packages)
     assert not {"pytest", "scipy", "sklearn"} & {path.name for path in packages.iterdir()}
     return folder / "bin", packages
 
@@ -179,14 +179,16 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel, tmp_path):
     programs, packages = install(wheel, tmp_path / "venv", "spark")
     assert {"click", "pyspark"} <= {path.name for path in packages.iterdir()}
     (tmp_path / "rows.csv").write_text("query_id,item_id,score,relevance\nq,a,2,0\nq,b,1,1\n")
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR") if name in os.environ}
+    environment = {
+        name: os.environ[name] for name in ("PATH", "HOME", "LANG", "JAVA_HOME", "TMPDIR") if name in os.environ
+    }
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(programs / "ndcg-spark"), *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=300)
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
 
     code = "import ndcg_spark; print(ndcg_spark.__file__)"
-    where = subprocess.run([programs / "python", "-c", code], cwd=tmp_path, env=kept, capture_output=True)
+    where = subprocess.run([programs / "python", "-c", code], cwd=tmp_path, env=environment, capture_output=True)
     assert str(packages) in where.stdout.decode()
     message = run("--version")
     assert message.returncode == 0, message.stderr
@@ -217,9 +219,14 @@ def test_the_wheel_runs_without_spark_and_java(wheel, tmp_path):
     parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
 
     def run(program: str, *arguments: str) -> str:
-        kept = {"PATH": str(programs), "HOME": str(tmp_path), "LANG": "C.UTF-8"}  # no Java
+        environment = {"PATH": str(programs), "HOME": str(tmp_path), "LANG": "C.UTF-8"}  # no Java
         ended = subprocess.run(
-            [programs / program, *arguments], cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=300
+            [programs / program, *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert ended.returncode == 0, ended.stderr
         assert "Traceback" not in ended.stderr
@@ -243,12 +250,12 @@ def test_the_changelog_has_versions_in_order():
     assert headings[0] == "[Unreleased]"
     released = [re.fullmatch(r"\[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d", heading) for heading in headings[1:]]
     assert all(released), headings
-    versions = [Version(element[1]) for element in released if element]
+    versions = [Version(match[1]) for match in released if match]
     assert versions == sorted(set(versions), reverse=True)
     assert not versions or versions[0] <= Version(__version__)
 
 
 def test_the_version_is_written_once():
-    """The build reads it from `_version.py`; nothing else tells it."""
+    """The build reads it from `_version.py`; no other file has it."""
     others = [path for name in ("pyproject.toml", "docs/conf.py", "README.md") if (path := ROOT / name).exists()]
     assert [path.name for path in others if f'"{__version__}"' in path.read_text(encoding="utf-8")] == []

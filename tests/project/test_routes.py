@@ -1,4 +1,4 @@
-"""A short leg of scripts/check cross-check, and that it notices what differs."""
+"""A short leg of scripts/check cross-check, which notices differences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY = ("bm25", "", "", "ndcg", 10)
 @pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize("seed", range(20))
 def test_every_route_has_the_same_means(spark, tmp_path, seed):
-    """Each seed asks a third of the routes, as all of them take ten seconds; the check asks all."""
+    """Each seed runs a third of the routes, as all of them take ten seconds; the check runs all."""
     first, *others = routes.ROUTES
     result = routes.ask(spark, draw_question(seed, tmp_path), [first, *others[seed % 3 :: 3]])
     assert result.differences == []
@@ -26,7 +26,7 @@ def test_every_route_has_the_same_means(spark, tmp_path, seed):
 @pytest.mark.classic("Python workers read files themselves")
 @pytest.mark.parametrize("seed", [11, 22, 24])
 def test_every_route_has_the_same_metrics_of_queries(spark, tmp_path, seed):
-    """Seed 11 has items that appear twice, 22 a table of gains, 24 duplicates that are refused."""
+    """Seed 11 has duplicate items, 22 a table of gains, 24 duplicates that are refused."""
     result = routes.ask(spark, draw_question(seed, tmp_path, per_query=True))
     assert result.differences == []
     assert result.asked >= 12
@@ -42,7 +42,7 @@ def test_a_difference_of_one_bit_is_seen():
     assert routes.find_first_difference({KEY: None}, whole, sums)
 
 
-def test_a_mean_too_few_and_another_refusal_are_seen():
+def test_missing_mean_and_other_refusal_are_seen():
     exact, part = routes.ROUTES[0], next(route for route in routes.ROUTES if not route.is_whole)
     assert "is in one of two answers" in routes.find_first_difference({}, {KEY: 0.1}, exact)
     assert routes.find_first_difference({}, {KEY: 0.1}, part) == ""

@@ -1,4 +1,4 @@
-"""What public functions take is in their signatures, and says of a setting what the field of its class says."""
+"""Public functions list their parameters, each with the type and default of its setting."""
 
 from __future__ import annotations
 
@@ -28,31 +28,33 @@ from ndcg_spark.retrieval.settings import RetrievalSettings
 
 ONLY_OF_SPARK = {element.__name__: element for element in (DataFrame, Evaluation, Comparison, Explanation)}
 """Names in annotations of functions that work without Spark, too."""
-FUNCTIONS = {name: one for name, one in list_public_functions().items() if name != "evaluation.evaluation_settings"}
+FUNCTIONS = {
+    name: function for name, function in list_public_functions().items() if name != "evaluation.evaluation_settings"
+}
 
 
-def tied(name: str, *classes: type, without: Sequence[str] = ()) -> list[tuple[str, Setting]]:
+def list_tied(name: str, *classes: type, without: Sequence[str] = ()) -> list[tuple[str, Setting]]:
     return [(name, setting) for cls in classes for setting in list_settings(cls) if setting.field not in without]
 
 
 TIED = [
-    *tied("evaluate", Columns, ItemColumns, EvaluationSettings),
-    *tied("explain_difference", Columns, ItemColumns, EvaluationSettings,
+    *list_tied("evaluate", Columns, ItemColumns, EvaluationSettings),
+    *list_tied("explain_difference", Columns, ItemColumns, EvaluationSettings,
           without=("cutoffs", "metrics", "segment_sets", "convention", "tie_bounds", "allow_unmatched")),
-    *tied("compare", Statistics, ChosenRuns, without=("runs",)),
-    *tied("history.roll_up", RollUpSettings),
-    *tied("history.flag_changes", FlagSettings),
-    *tied("business.business_link", LinkSettings),
-    *tied("judgments.from_events", EventColumns, EventSettings),
-    *tied("judgments.from_ratings", RatingColumns, RatingSettings),
-    *tied("judgments.rating_agreement", RatingColumns, RatingSettings, without=("rule", "tie", "dispute_range")),
-    *tied("clicks.fit_propensities", ImpressionColumns, PropensitySettings, without=("propensity",)),
-    *tied("clicks.judgments_from_impressions", ImpressionColumns, WeightSettings,
+    *list_tied("compare", Statistics, ChosenRuns, without=("runs",)),
+    *list_tied("history.roll_up", RollUpSettings),
+    *list_tied("history.flag_changes", FlagSettings),
+    *list_tied("business.business_link", LinkSettings),
+    *list_tied("judgments.from_events", EventColumns, EventSettings),
+    *list_tied("judgments.from_ratings", RatingColumns, RatingSettings),
+    *list_tied("judgments.rating_agreement", RatingColumns, RatingSettings, without=("rule", "tie", "dispute_range")),
+    *list_tied("clicks.fit_propensities", ImpressionColumns, PropensitySettings, without=("propensity",)),
+    *list_tied("clicks.judgments_from_impressions", ImpressionColumns, WeightSettings,
           without=("propensity_of", "run", "segment_sets", "confidence")),
-    *tied("clicks.inverse_propensity_estimates", ImpressionColumns, WeightSettings),
-    *tied("retrieve", RetrievalSettings, without=("run",)),
-    *tied("retrieval.rank_by_retrieval", RetrievalSettings, without=("labels",)),
-    *tied("retrieval.judgments_from_labels", RetrievalSettings, without=("labels", "run")),
+    *list_tied("clicks.inverse_propensity_estimates", ImpressionColumns, WeightSettings),
+    *list_tied("retrieve", RetrievalSettings, without=("run",)),
+    *list_tied("retrieval.rank_by_retrieval", RetrievalSettings, without=("labels",)),
+    *list_tied("retrieval.judgments_from_labels", RetrievalSettings, without=("labels", "run")),
 ]  # fmt: skip
 """Functions, and the settings that they take one by one."""
 OTHERWISE = {
@@ -71,25 +73,25 @@ RENAMED = {"cutoffs": "k", "segment_sets": "segments"}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_public_function_lists_what_it_takes(name: str) -> None:
+def test_public_function_lists_its_parameters(name: str) -> None:
     kinds = {parameter.kind for parameter in inspect.signature(FUNCTIONS[name]).parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds
 
 
 @pytest.mark.parametrize(
-    ("name", "one"), TIED, ids=lambda element: element.field if isinstance(element, Setting) else element
+    ("name", "setting"), TIED, ids=lambda element: element.field if isinstance(element, Setting) else element
 )
-def test_an_argument_is_as_its_field(name: str, one: Setting) -> None:
-    if one.is_nested:
+def test_an_argument_is_as_its_field(name: str, setting: Setting) -> None:
+    if setting.is_nested:
         return
     function = inspect.unwrap(FUNCTIONS[name])
-    argument = inspect.signature(function).parameters[RENAMED.get(one.field, one.field)]
-    if one.field in RENAMED:
+    argument = inspect.signature(function).parameters[RENAMED.get(setting.field, setting.field)]
+    if setting.field in RENAMED:
         return
-    kind: Any = one.kind | None if one.optional else one.kind
-    wanted = OTHERWISE.get(one.field, (one.default, kind))
-    if one.field in ("query", "score") and one.kind is str:  # a single name
-        wanted = (one.default, kind)
+    kind: Any = setting.kind | None if setting.optional else setting.kind
+    wanted = OTHERWISE.get(setting.field, (setting.default, kind))
+    if setting.field in ("query", "score") and setting.kind is str:  # a single name
+        wanted = (setting.default, kind)
     assert (argument.default, get_type_hints(function, localns=ONLY_OF_SPARK)[argument.name]) == wanted
 
 
@@ -113,13 +115,13 @@ def test_type_checkers_see_the_names_of_a_room(room: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["ndcg_spark", *(f"ndcg_spark.{room}" for room in PUBLIC_ROOMS)])
-def test_a_name_that_is_not_there_is_an_attribute_error(place: str) -> None:
+def test_missing_name_is_an_attribute_error(place: str) -> None:
     with pytest.raises(AttributeError, match=f"module '{place}' has no attribute 'nowhere'"):
         import_module(place).nowhere  # noqa: B018
 
 
 def test_names_of_rooms_for_python() -> None:
-    """In a process of its own: rooms are there without an import, and `*` takes their names."""
+    """In a new process: rooms exist without an import, and `*` imports their names."""
     code = (
         "import ndcg_spark as ns; print(ns.judgments.from_events.__name__, ns.errors.NdcgSparkError.__name__)\n"
         "from ndcg_spark.history import *; print(roll_up.__name__, RollUpSettings.__name__)"

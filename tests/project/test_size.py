@@ -1,4 +1,4 @@
-"""How large the package is said to be."""
+"""`scripts/check size`: lines by kind, and functions that an import calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Shop:
 
 
 def test_lines_are_counted_by_kind(tmp_path):
-    """By hand: two lines of imports are one statement each, of one and of three lines; a text is code."""
+    """By hand: imports on one and on three lines are one statement each; a text is code."""
     for name in ("__init__.py", "rooms/__init__.py", "rooms/cellar/wine.py", "rooms/attic.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(MODULE if "wine" in name else "")
@@ -35,7 +35,7 @@ def test_lines_are_counted_by_kind(tmp_path):
     assert size.format_table(sizes).splitlines()[-1].split() == ["total", "4", "17", "4", "4", "4"]
 
 
-def test_functions_that_an_import_calls_are_not_passed(tmp_path):
+def test_functions_called_by_an_import_are_found(tmp_path):
     """The hook of a walk, on a package of that name: `used` is called by the program, `made` while it is imported."""
     package = tmp_path / size.NAME
     package.mkdir()

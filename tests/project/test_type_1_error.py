@@ -1,4 +1,4 @@
-"""Equal runs are found equal as often as intervals promise, as that check counts it; and naive errors are not."""
+"""Equal runs are found equal at the nominal rate, as in that check; naive errors fail it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mypy knows of calls."""
+"""Types that mypy infers for calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def evaluated(spark: DataFrame, table: pd.DataFrame, path: Path, engine: Literal
 
 @pytest.mark.slow
 def test_the_result_of_an_evaluation_is_of_the_engine_that_the_call_shows(tmp_path):
-    """A wrong type is an error, and so is an `ignore` without one."""
+    """A wrong type is an error, and so is an unneeded `ignore`."""
     (tmp_path / "calls.py").write_text(CALLS)
     ended = subprocess.run(
         [sys.executable, "-m", "mypy", tmp_path / "calls.py"],

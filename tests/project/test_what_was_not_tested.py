@@ -1,4 +1,4 @@
-"""The last line of a test run: which tests were skipped, and why."""
+"""The last line of a test run: skipped tests and reasons."""
 
 from __future__ import annotations
 
