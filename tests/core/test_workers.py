@@ -42,7 +42,7 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def report(tmp_path_factory):
     """Output of a program with a broken `python3` on PATH; it makes the second of its two sessions itself."""
     folder = tmp_path_factory.mktemp("workers")
     packages = folder / "packages"
@@ -75,21 +75,21 @@ def make_python(folder: Path, *paths: Path) -> Path:
 
 @pytest.mark.spark
 @pytest.mark.classic("processes with sessions of their own")
-def test_a_session_that_we_start_runs_this_python(found):
-    assert found["value"] == 1.0
+def test_a_session_that_we_start_runs_this_python(report):
+    assert report["value"] == 1.0
 
 
 @pytest.mark.spark
 @pytest.mark.classic("processes with sessions of their own")
-def test_existing_session_is_unchanged_and_its_error_names_both_pythons(found):
+def test_existing_session_is_unchanged_and_its_error_names_both_pythons(report):
     """The first line is Spark's own."""
-    assert found["environment"] == found["bare"]
+    assert report["environment"] == report["bare"]
     line = (
-        f"Python workers run {found['bare']}, which has no ndcg_spark, and this program runs {found['here']}: export "
-        f"PYSPARK_PYTHON={found['here']} before the session is created."
+        f"Python workers run {report['bare']}, which has no ndcg_spark, and this program runs {report['here']}: "
+        f"export PYSPARK_PYTHON={report['here']} before the session is created."
     )
-    assert found["plain"] == ["MissingPackageError", line]
-    heading, first = found["raw"].strip().splitlines()[:2]
+    assert report["plain"] == ["MissingPackageError", line]
+    heading, first = report["raw"].strip().splitlines()[:2]
     assert "Python worker" in heading
     assert first == f"ModuleNotFoundError: {line}"
 

@@ -151,7 +151,7 @@ def test_a_killed_executor_and_a_second_run_change_no_bit(stage, tables, in_loca
     ) as job:
 
         def victim() -> int | None:
-            ready = gate.held() and set(cluster.shuffle_files()) - before
+            ready = gate.waiting() and set(cluster.shuffle_files()) - before
             return gate.first() if ready else None
 
         pid = wait_for(victim, "one executor has finished a task, the other one has begun", lambda: job.is_alive)

@@ -71,7 +71,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 def test_modules_of_workers_load_no_spark():
-    """Of Spark's Python, a worker loads only what its batches need."""
+    """In Spark's Python a worker loads only what its batches need."""
     last = next(at for at, kind in enumerate(KINDS) if kind.name == "tasks")
     named = [source.module for source in parse_sources(PACKAGE) if source.module != PACKAGE]
     modules = [module for module in named if find_kind(module) <= last]

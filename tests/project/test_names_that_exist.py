@@ -90,9 +90,9 @@ def find_kind(name: str, option) -> str:
 
 OPTIONS = [
     (name, option.name, option.opts[0], kind)
-    for name, one in list_commands(cli)
+    for name, command in list_commands(cli)
     if name not in ("nightly", "init")  # tests/nights has what they name
-    for option in one.params
+    for option in command.params
     if (kind := find_kind(name, option)) not in ("other", "new")
 ]
 

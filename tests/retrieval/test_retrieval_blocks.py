@@ -216,7 +216,7 @@ def test_any_shape_of_blocks_gives_the_same_bits(metric, k):
 
 
 def test_the_query_itself_and_other_tenants_are_left_out():
-    """Of four equal vectors a query finds the others of its tenant; so does the ideal list."""
+    """A query finds, of four equal vectors, the others of its tenant; so does the ideal list."""
     table = {"id": [1, 2, 3, 4], "vector": [[1.0]] * 4, "labels": ["a", "a", "b", "a"], "same": ["x", "x", "x", "y"]}
     choices = {"same": "same", "exclude_self": True, "parts": 2}
     actual = find_items(table, table, "cosine", 4, labels="labels", **choices)

@@ -142,7 +142,7 @@ class Cluster:
         }
         any_port = ["--port", "0", "--webui-port", "0"]
         master = self._run([spark_class, MASTER, "--host", "127.0.0.1", *any_port], "master", settings)
-        self.url = self._said("master", r"Starting Spark master at (spark://\S+)", 1, master)[0]
+        self.url = self._wait_for_lines("master", r"Starting Spark master at (spark://\S+)", 1, master)[0]
         for at, host in enumerate(HOSTS):
             size = ["--cores", str(self.cores), "--memory", f"{self.cores}g", "--work-dir", str(self.folder / "work")]
             command: list[object] = [spark_class, WORKER, "--host", host, *size, *any_port, self.url]
@@ -150,9 +150,9 @@ class Cluster:
                 mount = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
                 command = ["unshare", "--mount", "sh", "-c", mount, self.unshared, *command]
             self.workers.append(self._run(command, f"worker-{at}", settings))
-        self._said("master", "Registering worker ()", len(HOSTS), master)
+        self._wait_for_lines("master", "Registering worker ()", len(HOSTS), master)
 
-    def _said(self, name: str, pattern: str, times: int, process: subprocess.Popen[str]) -> list[str]:
+    def _wait_for_lines(self, name: str, pattern: str, times: int, process: subprocess.Popen[str]) -> list[str]:
         log = self.folder / f"{name}.log"
 
         def find_lines() -> list[str] | None:
@@ -243,7 +243,7 @@ class Gate:
         """Return the process id of the executor that passed."""
         return next((int(place.name) for place in self._folder.glob("first/*")), None)
 
-    def held(self) -> list[int]:
+    def waiting(self) -> list[int]:
         """Return the process ids of the executors that wait."""
         return [int(place.name.removeprefix("held-")) for place in self._folder.glob("held-*")]
 

@@ -175,5 +175,5 @@ def select_overall(rows: list[dict]) -> list[dict]:
     return [row for row in rows if not row["segment_by"]]
 
 
-def index_by_segment(found: list[dict]) -> dict[str, dict]:
-    return {key: next(rows) for key, rows in groupby(found, key=lambda row: row["segment"]) if key != ""}
+def index_by_segment(table: list[dict]) -> dict[str, dict]:
+    return {key: next(rows) for key, rows in groupby(table, key=lambda row: row["segment"]) if key != ""}
