@@ -138,17 +138,17 @@ def test_guards_broken_reports_caught_and_surviving_mutants(tmp_path, capsys):
     finally:
         runner.end()
     assert capsys.readouterr().out.count("recorded tests/test_shop.py") == 1
-    mutants = broken.Kept(results).mutants
-    assert results.read_text().count('"mutant"') == len(mutants) == len(FOUND)
-    assert {key for key, mutant in mutants.items() if mutant["verdict"] == "survived"} == UNNOTICED
-    by = {key: mutant["by"].partition("::")[2] for key, mutant in mutants.items() if mutant["verdict"] == "caught"}
+    stored = broken.Kept(results).mutants
+    assert results.read_text().count('"mutant"') == len(stored) == len(FOUND)
+    assert {key for key, mutant in stored.items() if mutant["verdict"] == "survived"} == UNNOTICED
+    by = {key: mutant["by"].partition("::")[2] for key, mutant in stored.items() if mutant["verdict"] == "caught"}
     assert by["sell: negated: not stock"] in (
         "test_two_things_cost_twice_the_price",  # the fixture that is shared passes it
         "test_a_shop_without_stock_sells_nothing",
     )
     assert by["check_price: left out: price < 0 or price > 100"] == "test_a_price_below_0_is_refused"
 
-    text, is_well = broken.format_summary(list(mutants.values()), mutants, dict.fromkeys(UNNOTICED, "nobody buys it"))
+    text, is_well = broken.format_summary(list(mutants.values()), stored, dict.fromkeys(UNNOTICED, "nobody buys it"))
     assert "| all | 9 | 9 | 7 | 0 | 2 | 2 | 77.8% |" in text
     assert not is_well  # each survivor has a reason, but there are too many
 
