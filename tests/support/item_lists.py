@@ -42,7 +42,7 @@ def build_rankings_batch(
         for listed in queries
     ]
     topics = [
-        [{"item": item, "relevance": float(rel), "topics": list(entries)} for item, rel, entries in entries]
+        [{"item": item, "relevance": float(rel), "topics": list(names)} for item, rel, names in entries]
         for entries in judged
     ]
     n = len(queries)
