@@ -31,15 +31,22 @@ def build_night_message(
     lines += [f"{result.step}: {result.status}{': ' if result.message else ''}{result.message}" for result in failed]
     lines += [summary["headline"], *summary["lines"]] if summary else list(_summarize_steps(results))
     title = f"night {night.run_date} of {night.dataset or 'one data set'}"
+    drawn = next((result for result in results if result.status == BEFORE and "page" in result.writes), None)
+    verdict = None
+    if report is None and drawn is not None and not failed:
+        from ndcg_spark.reports.index import read_verdict
+
+        page = drawn.writes["page"]
+        verdict = read_verdict(Path(page))
+        lines = [] if verdict is None else [f"{verdict[0]}."]
     if results and all(result.status == BEFORE for result in results):
-        lines = ["all steps had succeeded before; nothing was run"]
-        page = next((result.writes["page"] for result in reversed(results) if "page" in result.writes), None)
+        lines.append("all steps had succeeded before; nothing was run")
     lines = [f"{title}:", *lines[: MAX_LINES - 2]] if lines else [f"{title}: done"]
-    is_bad = (
-        summary["verdict"] == "bad"
-        if summary
-        else any(result.is_flagged or result.facts.get("ongoing") for result in results)
-    )
+    is_bad = any(result.is_flagged or result.facts.get("ongoing") for result in results)
+    if summary:
+        is_bad = summary["verdict"] == "bad"
+    elif verdict is not None:
+        is_bad = verdict[1]
     return {
         "run_date": night.run_date.isoformat(),
         "dataset": night.dataset,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, get_args
 
 import click
@@ -30,7 +31,7 @@ When: TypeAlias = Literal["always", "flagged"]
 _STEP_KEYS = ("command", "name", "when")
 _NIGHT_OPTIONS = ("run_date", "conf", "log_format")
 """Options that are set for the whole night, never for one step."""
-_LIKE_A_DATE = re.compile(r"\{[\w -]*(?:date|night)[\w -]*\}", re.IGNORECASE)
+_IN_BRACES = re.compile(r"\{([\w +-]+)\}")
 _DATE = re.compile(r"\{run[-_]date(?:-(\d+))?\}")
 
 
@@ -267,9 +268,12 @@ def _insert_dates(table: Mapping[str, Any], run_date: date, without: Collection[
             return [insert(element) for element in setting]
         if isinstance(setting, str):
             inserted = _DATE.sub(lambda match: str(run_date - timedelta(days=int(match[1] or 0))), setting)
-            if unknown := _LIKE_A_DATE.search(inserted):
+            for match in _IN_BRACES.finditer(inserted):
+                name = re.sub(r"[+-]\d+$", "", match[1].strip()).lower()
+                if name not in ("date", "night") and not get_close_matches(name, ("run_date",), cutoff=0.8):
+                    continue  # such as a pattern of the path
                 raise InvalidParameterError(
-                    f"{setting!r}: {unknown[0]} is unknown; write {{run_date}} for the night, or {{run_date-7}} for "
+                    f"{setting!r}: {match[0]} is unknown; write {{run_date}} for the night, or {{run_date-7}} for "
                     "seven days before."
                 )
             return inserted

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,17 +129,21 @@ class NightRun:
         return self.code
 
     def _list_refused_night(self) -> None:
-        """Add the night to the index of a report that could not be drawn."""
+        """Add the night to the index of a report that could not be drawn, because a step was refused or failed."""
+        reasons = [
+            f"{result.step} {result.status}: {result.message}"
+            for result in self.results
+            if result.status in (REFUSED, FAILED)
+        ]
+        if not reasons:
+            return
         for step, result in zip(self.steps, self.results, strict=True):
             index = Path(step.request.files.get("index", ""))
             if result.status in (NOT_RUN, REFUSED, FAILED) and index.is_file():
-                from ndcg_spark.reports.index import NO_RESULT, add_night_without_result
+                from ndcg_spark.reports.index import add_night_without_result
 
                 before = index.read_text(encoding="utf-8")
-                reasons = [
-                    f"{other.step} {other.status}: {other.message}" for other in self.results if other.exit_code
-                ]
-                after = add_night_without_result(before, step.request.run_date, "; ".join(reasons[:1]) or NO_RESULT)
+                after = add_night_without_result(before, step.request.run_date, reasons[0])
                 if after != before:
                     staged = StagedFile(str(index), after.rstrip("\n"))
                     staged.swap()
@@ -148,7 +151,7 @@ class NightRun:
     def _find_known(self, spark: SparkSession | None, *, resume: bool, stale: bool) -> dict[str, StepResult]:
         """Find the steps that `resume` or `stale` skips."""
         if resume:
-            return find_succeeded(spark, self.request, self.steps)
+            return find_succeeded(spark, self.night, self.steps)
         if stale:
             return find_up_to_date(find_stale(spark, self.night, *[self.night.run_date] * 2), self.steps)
         return {}
@@ -312,19 +315,18 @@ def add_stamps(schema: Any) -> Any:
     return stamped.add("dataset", "string").add("run_date", "date").add("slice", "string")
 
 
-def find_succeeded(spark: SparkSession | None, request: Request[Any], steps: Sequence[Step]) -> dict[str, StepResult]:
+def find_succeeded(spark: SparkSession | None, night: Night, steps: Sequence[Step]) -> dict[str, StepResult]:
     """Find steps that succeeded for this night with the same options, version and inputs, according to the run log.
 
     The last run that may have written the tables of a step counts. A step is run again if a step that it needs is run
     again, or was run after it. The state of a table that a step writes is ignored, as it holds other nights, too.
     """
-    run_log = request.run_log
+    run_log = night.request.run_log
     if run_log is None:
         raise InvalidParameterError("--resume needs a run log: add run-log = ... to the file, outside of steps.")
-    datasets = {step.request.logged_night_and_dataset[1] for step in steps}
-    rows = {dataset: read_runs(spark, run_log, request.run_date, dataset) for dataset in datasets}
+    rows = {step.dataset: read_runs(spark, run_log, night.run_date, step.dataset) for step in night.steps}
+    last_runs = {step.name: _find_last_run(rows[step.dataset], step.request) for step in night.steps}
     succeeded: dict[str, StepResult] = {}
-    started: dict[str, datetime] = {}
     for step in steps:
         step_request, again = step.request, {other.name for other in steps} - succeeded.keys()
         sources = {option: source for option, source in step_request.sources.items() if option not in step.needs}
@@ -334,19 +336,13 @@ def find_succeeded(spark: SparkSession | None, request: Request[Any], steps: Seq
             "config": format_options(step_request),
             "package_version": __version__,
         }
-        writers = [
-            row for row in rows[step_request.logged_night_and_dataset[1]] if may_have_written(row, step_request)
-        ]
-        last = max(writers, key=lambda row: row["started_at"], default=dict[str, Any](status=""))
-        is_current = last["status"] in ENDED_WELL and all(last[column] == cell for column, cell in expected.items())
-        is_current = is_current and to_json(_select_inputs(last["inputs"], sources)) == inputs
-        makers = {*step.needs.values()}
-        if last["status"]:
-            started[step.name] = last["started_at"]
-            is_current = is_current and all(
-                started.get(name, last["started_at"]) <= last["started_at"] for name in makers
-            )
-        if is_current and not again & makers:
+        last, makers = last_runs[step.name], {*step.needs.values()}
+        if last is None or last["status"] not in ENDED_WELL or again & makers:
+            continue
+        maker_runs = [run for name in makers if (run := last_runs[name]) is not None]
+        is_current = all(last[column] == value for column, value in expected.items())
+        is_newest = all(run["started_at"] <= last["started_at"] for run in maker_runs)
+        if is_current and is_newest and to_json(_select_inputs(last["inputs"], sources)) == inputs:
             succeeded[step.name] = StepResult(
                 step=step.name,
                 status=BEFORE,
@@ -355,6 +351,12 @@ def find_succeeded(spark: SparkSession | None, request: Request[Any], steps: Seq
                 status_before=last["status"],
             )
     return succeeded
+
+
+def _find_last_run(rows: Sequence[dict[str, Any]], request: Request[Any]) -> dict[str, Any] | None:
+    """Return the last logged run that may have written the tables of a request; None if there is none."""
+    writers = [row for row in rows if may_have_written(row, request)]
+    return max(writers, key=lambda row: row["started_at"], default=None)
 
 
 def _select_inputs(logged: str, sources: Mapping[str, Any]) -> list[dict[str, Any]]:

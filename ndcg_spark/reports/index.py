@@ -72,7 +72,7 @@ def list_nights(contents: Contents, page: Path) -> list[IndexRow]:
         values = [None if point is None else point.mean.value for point in points]
         means = tuple(wording.format_number(value, contents.decimals) for value in values)
         name = _find_page(contents, night, page)
-        verdict = _read_verdict(page.parent / name) if name else None
+        verdict: tuple[str, bool | None] | None = read_verdict(page.parent / name) if name else None
         if night == contents.run_date:
             verdict = (write_headline(contents), bool(find_bad_news(contents)))
         text, is_bad = verdict or _judge_night(contents, [point for point in points if point is not None])
@@ -94,7 +94,7 @@ def add_night_without_result(index: str, night: date, reason: str) -> str:
     return index.replace("<tbody>", f"<tbody>\n{row}", 1)
 
 
-def _read_verdict(page: Path) -> tuple[str, bool | None] | None:
+def read_verdict(page: Path) -> tuple[str, bool] | None:
     """Read the verdict of an earlier night from its page; None without a page, or if the page has no verdict."""
     if not page.exists():
         return None

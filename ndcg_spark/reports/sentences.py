@@ -581,8 +581,9 @@ def describe_difference(row: ComparisonRow, contents: Contents) -> str:
     difference = f"{w.format_signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.differences.period}" if contents.differences.period else ""
     where = f" where {row.by} is {_shorten(row.name)}" if row.by else ""
-    if row.verdict == "unclear" and row.low is not None and row.high is not None and not row.low <= 0 <= row.high:
-        where += " after correction for several tests"
+    is_corrected = row.verdict == "unclear" and row.p_holm is not None  # intervals are not
+    if is_corrected and row.low is not None and row.high is not None and not row.low <= 0 <= row.high:
+        where += " by the corrected test"
     text = f"{_shorten(name_run(row.run))} is {verdict} {_shorten(name_run(row.baseline))}{where}: {difference}{over}"
     return f"{text}{_format_missing(row, contents)}."
 

@@ -182,6 +182,12 @@ def test_nights_that_are_no_range_are_refused(folder, nights, told):
     assert_refused(run_night("--backfill", nights), told)
 
 
+def test_other_words_in_braces_are_part_of_a_path(folder):
+    shutil.copy("rankings/2026-01-31.parquet", "rankings/{update}.parquet")
+    write_file(FILE.replace("{run_date}", "{update}"))
+    assert run_night().code == 0
+
+
 def test_a_step_for_flagged_nights(folder):
     step = OTHER + 'when = "flagged"\n'
     write_file(FILE + step)
@@ -231,6 +237,8 @@ def test_columns_of_tables_that_are_not_there_yet_are_refused_before_anything_ru
         ({'baseline = "bm25"': 'base = "bm25"'}, "step 'compare-runs': unknown key 'base'"),
         ({'dataset = "shop"': 'data-set = "shop"'}, "unknown key 'data-set' (did you mean 'dataset'?)"),
         ({"{run_date}": "{rundate}"}, "{rundate} is unknown; write {run_date} for the night"),
+        ({"{run_date}": "{run_date+1}"}, "{run_date+1} is unknown; write {run_date} for the night"),
+        ({"{run_date}": "{DATE}"}, "{DATE} is unknown; write {run_date} for the night"),
         ({'dataset = "shop"': "run-date = 2026-01-31"}, "the night is set by --run-date"),
         ({'output = "./metrics"': 'output = "./metrics"\nrun-date = "2026-01-01"'}, "run-date applies to the whole"),
         ({'output = "./metrics"': 'output = "./metrics"\nwhen = "never"'}, "when must be one of always, flagged"),
@@ -297,6 +305,14 @@ def test_resume_repeats_a_step_if_a_step_that_it_needs_was_run_after_it(folder):
     time.sleep(0.01)
     assert run_night("--only", "mean-ndcg").code == 0
     assert read_statuses(run_night("--resume")) == {"mean-ndcg": "succeeded before", "compare-runs": "succeeded"}
+
+
+def test_resume_of_one_step_sees_later_runs_of_steps_that_are_not_selected(folder):
+    assert run_night().code == 0
+    time.sleep(0.01)
+    assert run_night("--only", "mean-ndcg").code == 0
+    assert read_statuses(run_night("--only", "compare-runs", "--resume")) == {"compare-runs": "succeeded"}
+    assert read_statuses(run_night("--only", "compare-runs", "--resume")) == {"compare-runs": "succeeded before"}
 
 
 def test_a_missed_gate_is_told_again(folder):
