@@ -180,6 +180,17 @@ def test_a_run_has_rows_if_its_common_queries_have_weight_0(unpaired):
     assert "one_side_empty" not in row["note"]
 
 
+@pytest.mark.parametrize("unpaired", ["zero", "drop"])
+def test_a_segment_whose_queries_have_weight_0_has_no_row(unpaired):
+    rows = [
+        {"query": query, "run": run, "value": 0.5, "weight": weight, "country": country}
+        for run in (0, 1)
+        for query, weight, country in (("q1", 0.0, "US"), ("q2", 1.0, "DE"), ("q3", 1.0, "DE"))
+    ]
+    settings = build_settings(unpaired=unpaired, weight="weight", segment_sets=(("country",),))
+    assert sorted(row["segment"] for row in compare_rows(rows, settings)) == ["", "DE"]
+
+
 def test_a_run_without_rows_at_one_cutoff_is_refused():
     rows = [{**row, "k": k} for row in example_1() for k in ((10,) if row["run"] == 0 else (5, 10))]
     with pytest.raises(InputRefusedError, match=r"run 'a' has no query at k=5, where 'b' has some; choose cutoffs"):

@@ -189,8 +189,8 @@ def of_runs() -> dict[str, list[Row]]:
 def in_rank_order(listed: list[Listed]) -> dict[tuple[str, str], list[Listed]]:
     """Rows of each list, best first."""
     lists: dict[tuple[str, str], list[Listed]] = {}
-    for one in sorted(listed, key=lambda element: (-element.row.score, element.row.position)):
-        lists.setdefault((one.run, one.row.query), []).append(one)
+    for entry in sorted(listed, key=lambda entry: (-entry.row.score, entry.row.position)):
+        lists.setdefault((entry.run, entry.row.query), []).append(entry)
     return lists
 
 

@@ -307,6 +307,26 @@ def test_rules_of_flags(spark):
     }
 
 
+def test_ongoing_changes_of_a_report(spark):
+    """Three nights, the second and third away from the first; a metric without a better side is told either way."""
+    metrics = {"ndcg": {"fall"}, "ils": {"rise"}, "tied_share": {"rise", "fall"}}
+    rows = [
+        row | {"run": way, "segment_by": by, "segment": segment}
+        for way, sign in SIGNS.items()
+        for row in repeat_for_metrics(build_metric_rows([0.44, 0.44 + sign * 0.1, 0.44 + sign * 0.1]), metrics)
+        for by, segment in (("", ""), ("country", "US"))
+    ]
+    flags = judge_nights(spark.createDataFrame(rows, METRIC_COLUMNS), FlagSettings(direction="both")).cache()
+    for metric, ways in metrics.items():
+        scope = Scope("", nth_night(2), ("rise", "fall"), metric, 10)
+        ongoing = {(flag.run, flag.by, flag.segment): flag for flag in Flags.read(flags, scope).ongoing}
+        assert set(ongoing) == {(way, *segment) for way in ways for segment in (("", ""), ("country", "US"))}
+        for (way, *_), flag in ongoing.items():
+            assert (flag.value, flag.before) == (0.44 + SIGNS[way] * 0.1, 0.44)
+            assert flag.since == nth_night(1)
+    flags.unpersist()
+
+
 def test_alarms_of_the_business_link(spark):
     """Clicks fall by 4 %; the metric moves by 2.5 %. If the metric improves, the two contradict each other."""
     values = [0.400, 0.402, 0.398, 0.401, 0.399, 0.400, 0.400, 0.410, 0.412, 0.409, 0.411, 0.413, 0.410, 0.412]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_a_usual_night(spark, folder):
     """Of 16 lines; the second night is held against the first, and the week has both."""
     write_file(absolute(FILE + MORE, folder))
     assert run_night("--backfill", "2026-01-30..2026-01-30").code == 0
-    ended = run_night()
+    ended = run_night("--message", "said.txt")
     done = dict.fromkeys(("mean-ndcg", "compare-runs", "flag-changes", "roll-up", "report"), "succeeded")
     assert (ended.code, read_statuses(ended)) == (0, done | {"flag-changes": "flagged"}), ended.err
     page = (folder / f"night-{NIGHT}.html").read_text("utf-8")
@@ -62,13 +63,31 @@ def test_a_usual_night(spark, folder):
     assert (week["n_days"], week["value"]) == (2, 0.5)
     assert {row["run_date"] for row in read_stored_rows(folder / "flags")} == {"2026-01-30", "2026-01-31"}
     assert len(read_log(folder)) == 12
-    assert set(read_statuses(run_night("--resume")).values()) == {"succeeded before"}
+    first = json.loads((folder / "said.json").read_text("utf-8"))
+    assert set(read_statuses(run_night("--resume", "--message", "said.txt")).values()) == {"succeeded before"}
+    again = json.loads((folder / "said.json").read_text("utf-8"))
+    assert again["verdict"] == first["verdict"] == "bad"
+    assert again["lines"][1:] == [
+        first["lines"][1],
+        "all steps had succeeded before; nothing was run",
+        first["lines"][-1],
+    ]
     refused = run_night("--backfill", "2026-02-01..2026-02-01")
     assert (refused.code, read_statuses(refused)["report"]) == (2, "not run")
     newest, earlier = re.findall(r'<tr><th scope="row".*?</tr>', (folder / "night-index.html").read_text("utf-8"))[:2]
     assert "<time>2026-02-01</time>" in newest
     assert "mean-ndcg refused: " in newest
     assert f'<a href="night-{NIGHT}.html">' in earlier
+
+
+@pytest.mark.classic("processes of Arrow write folders of this machine")
+def test_a_page_for_flagged_nights_leaves_the_index_of_others_alone(spark, folder):
+    """The step `report` is not run, as nothing is flagged on the first night; that is no night without a result."""
+    write_file(absolute(FILE + MORE.replace('command = "report"', 'command = "report"\nwhen = "flagged"'), folder))
+    (folder / "night-index.html").write_text("<tbody>\n</tbody>", encoding="utf-8")
+    ended = run_night("--backfill", "2026-01-30..2026-01-30")
+    assert (ended.code, read_statuses(ended)["report"]) == (0, "not run")
+    assert (folder / "night-index.html").read_text("utf-8") == "<tbody>\n</tbody>"
 
 
 @pytest.mark.slow

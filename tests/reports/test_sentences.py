@@ -421,6 +421,21 @@ def test_figures_cut_intervals_at_the_range_of_the_metric():
     assert 'class="beyond"' not in Report(build_contents(rows, chosen=("dcg", 10))).html
 
 
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"p_holm": 0.07}, "new is not clearly different from old by the corrected test: "),
+        ({"p_holm": None, "note": "one_side_empty"}, "new is not clearly different from old: "),  # not tested
+        ({"p_holm": 0.07, "high": 0.01}, "new is not clearly different from old: "),
+    ],
+)
+def test_describe_difference_explains_an_interval_without_0(whole, changed, expected):
+    """Intervals are not corrected for the number of tests, and verdicts are."""
+    row = replace(whole.differences.rows[0], verdict="unclear", **changed)
+    assert row.high < 0 or "high" in changed
+    assert describe_difference(row, whole).startswith(expected)
+
+
 def test_add_night_without_result_keeps_the_newest_first():
     """A night that the index has, or that is older than its newest, is not added."""
     head = '<thead><th scope="col">Night</th><th scope="col" class="n">bm25</th></thead>\n<tbody>'
