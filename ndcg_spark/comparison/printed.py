@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ndcg_spark.comparison.settings import ComparisonSettings
+from ndcg_spark.comparison.settings import ComparisonSettings, describe_unpaired
 from ndcg_spark.core import labels
 from ndcg_spark.core.student import POWER, upper_p
 from ndcg_spark.errors import escape_unprintable
 from ndcg_spark.jobs.printing import MAX_SEGMENTS, make_cell
-from ndcg_spark.metrics import direction_of, has_value_when_missing
+from ndcg_spark.metrics import direction_of
 
 _COLOURS = {"better": "green", "worse": "red"}
 _CLEAR = (*_COLOURS, "higher", "lower")
@@ -112,8 +112,7 @@ def _format_missing(row: dict[str, Any]) -> str:
     """Format how many queries one of the runs lacks, and how they count."""
     lacks = {_format_run(row): row["n_only_baseline"], _format_baseline(row): row["n_only_run"]}
     clauses = [f"{run} lacks {n:,} quer{'y' if n == 1 else 'ies'}" for run, n in lacks.items() if n]
-    counts = row["unpaired"] == "zero" and has_value_when_missing(row["metric"])
-    treatment = "counted as 0" if counts else "left out"
+    treatment = describe_unpaired(row["unpaired"], row["metric"])
     return f"{labels.metric(row)}: {' and '.join(clauses)}, {treatment}." if clauses else ""
 
 

@@ -19,7 +19,7 @@ from ndcg_spark.evaluation.settings import (
     read_metric,
     split_metrics,
 )
-from ndcg_spark.metrics import EVERY, MetricAt, NamedMetric, in_order
+from ndcg_spark.metrics import EVERY, MetricAt, NamedMetric, has_value_when_missing, in_order
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 Unpaired: TypeAlias = Literal["zero", "drop", "error"]
@@ -278,6 +278,11 @@ def parse_metrics(
 def is_companion(metric_at: MetricAt) -> bool:
     """Check if a metric was added to ndcg without being requested, so that it is not tested."""
     return metric_at.metric in NDCG.comes_with and not metric_at.asked
+
+
+def describe_unpaired(unpaired: str, metric: str) -> str:
+    """Describe what a comparison does with queries that one run lacks."""
+    return "counted as 0" if unpaired == "zero" and has_value_when_missing(metric) else "left out"
 
 
 def check_margin(margin: float) -> None:

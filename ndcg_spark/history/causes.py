@@ -88,7 +88,12 @@ def _follows(flag: Flag, lead: Flag) -> bool:
     if _is_nested(flag, lead):
         return True
     columns, lead_columns = ({column for column, _ in _parse_conditions(either)} for either in (flag, lead))
-    return columns != lead_columns and _relative_change(flag) < _relative_change(lead) / 2
+    return columns != lead_columns and is_side_effect(_relative_change(flag), _relative_change(lead))
+
+
+def is_side_effect(change: float, lead: float) -> bool:
+    """Return whether a change of segments of other columns may come from shared queries: less than half of `lead`."""
+    return change < lead / 2
 
 
 def _is_nested(flag: Flag, other: Flag) -> bool:

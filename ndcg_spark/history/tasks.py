@@ -440,7 +440,7 @@ def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
         before, flagged = row["flag"]
         if row["status"] == ONGOING:
             return (
-                f"{name} is {row['value']:.6f} on {row['night']}, still away from {before['value']:.6f} on "
+                f"{name} is {row['value']:.6f} on {row['night']}, still different from {before['value']:.6f} on "
                 f"{day_to_date(before['day'])}, before it was flagged on {day_to_date(flagged['day'])}; {short}"
             )
         return (

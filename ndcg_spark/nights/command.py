@@ -83,7 +83,7 @@ def _check_message_file(path: str) -> None:
 
 
 def _format_resume(params: dict[str, Any]) -> str:
-    """Format the command that goes on with an interrupted night or backfill."""
+    """Format the command that resumes an interrupted night or backfill."""
     nights = f"--run-date {parse_run_date(params['run_date'])}"
     if params["backfill"]:
         nights = f"--backfill {params['backfill']}"
@@ -128,7 +128,7 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
                 codes.append(report_error(error, run.logs, run.prog))
             except KeyboardInterrupt:  # also after SIGTERM
                 if run.request.run_log is not None:
-                    click.echo(f"to go on: {_format_resume(params)}", err=True)
+                    click.echo(f"to resume: {_format_resume(params)}", err=True)
                 raise
             finally:
                 if params["message"]:  # also after a refusal: an old file would look like the summary of this night

@@ -9,10 +9,12 @@ from dataclasses import replace
 from datetime import date, timedelta
 from statistics import NormalDist
 
+from ndcg_spark.comparison.settings import describe_unpaired
 from ndcg_spark.core import labels
 from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE
+from ndcg_spark.history.causes import is_side_effect
 from ndcg_spark.history.settings import is_behind
-from ndcg_spark.metrics import has_value_when_missing, judge_change
+from ndcg_spark.metrics import judge_change
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (
     Change,
@@ -305,13 +307,13 @@ def _find_worse_segment(contents: Contents) -> str:
 def _describe_worse_segments(contents: Contents) -> News:
     """Describe segments that got worse, without those of other columns that share the queries of the worst one.
 
-    As in `group_by_cause`, these are segments that changed less than half as much.
+    As in `group_by_cause`, these are changes that `is_side_effect` takes for the same cause.
     """
     news, worst = [], dict[str, SegmentRow]()
     for row in find_worse_segments(contents):
         first = worst.setdefault(row.mean.run, row)
-        is_smaller = abs(row.change.difference or 0.0) < abs(first.change.difference or 0.0) / 2
-        if row.mean.by == first.mean.by or not is_smaller:
+        changes = abs(row.change.difference or 0.0), abs(first.change.difference or 0.0)
+        if row.mean.by == first.mean.by or not is_side_effect(*changes):
             n = _count_queries(row.mean.n_queries)
             news.append((row.mean.run, f"{contents.label} in {_describe_move(row, contents)} ({n})"))
     return news
@@ -590,7 +592,6 @@ def describe_difference(row: ComparisonRow, contents: Contents) -> str:
 
 def _format_missing(row: ComparisonRow, contents: Contents) -> str:
     """Format how many queries one of two runs lacks and how they count, which can be all of a difference."""
-    counts_as_0 = row.unpaired == "zero" and has_value_when_missing(row.metric)
     n_rejected = {result.mean.run: result.mean.n_lost_queries or 0 for result in contents.results}
     clauses = []
     for run, n in ((row.run, row.n_only_baseline), (row.baseline, row.n_only_run)):
@@ -598,7 +599,7 @@ def _format_missing(row: ComparisonRow, contents: Contents) -> str:
             lost = 0 if contents.differences.period or row.by else n_rejected.get(run, 0)
             only = f" (its mean leaves out {w.format_count(lost)} with rejected rows only)" if lost else ""
             clauses.append(f"{_shorten(name_run(run))} lacks {_count_queries(n)}{only}")
-    return f"; {' and '.join(clauses)}, {'counted as 0' if counts_as_0 else 'left out'}" if clauses else ""
+    return f"; {' and '.join(clauses)}, {describe_unpaired(row.unpaired, row.metric)}" if clauses else ""
 
 
 def choose_difference_decimals(contents: Contents) -> int:

@@ -460,10 +460,10 @@ def test_a_killed_night_goes_on_where_it_ended(folder, tmp_path_factory, moment,
 
 
 @pytest.mark.slow
-def test_a_terminated_night_prints_the_command_that_goes_on(folder):
+def test_a_terminated_night_prints_the_command_that_resumes_it(folder):
     terminated = KILLED.replace("SIGKILL", "SIGTERM").replace("main([", "sys.exit(main([").replace('31"])', '31"]))')
     ended = subprocess.run([sys.executable, "-c", terminated, "write", "1"], capture_output=True, text=True)
     assert ended.returncode == 143, ended.stderr
-    resume = "to go on: ndcg-spark nightly --config night.toml --run-date 2026-01-31 --resume"
+    resume = "to resume: ndcg-spark nightly --config night.toml --run-date 2026-01-31 --resume"
     assert ended.stderr.splitlines().count(resume) == 1
     assert run_night("--resume").code == 0
