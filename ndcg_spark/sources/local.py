@@ -171,6 +171,38 @@ def select_local_value(
     return table if chosen is None else filter_rows(table, column, chosen)
 
 
+def find_type_obstacle(table: LocalTable, types: Mapping[str, pa.DataType]) -> str | None:
+    """Describe in a clause why only Spark reads columns as `types`; None if `read_columns` does."""
+    info = table.info
+    if info.is_text:
+        return f"Spark parses the numbers and dates of {table.name}"
+    for column, expected in types.items():
+        if info.has(column):
+            info.check(column, f"column {column!r}")
+            if not _is_readable_as(info.type_of(column), expected):
+                return f"column {column!r} of {table.name} is {info.type_text(column)}, which Spark converts"
+    return None
+
+
+def _is_readable_as(actual: pa.DataType, expected: pa.DataType) -> bool:
+    if actual == expected or pa.types.is_null(actual):
+        return True
+    small = pa.types.is_integer(actual) and actual.bit_width <= 32
+    wider = pa.types.is_int64(expected) or pa.types.is_float64(expected)
+    is_single = pa.types.is_float32(actual) and pa.types.is_float64(expected)
+    return bool(wider and (small or is_single))
+
+
+def read_columns(table: LocalTable, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Read columns as `types`, null where the table lacks one. Reads the rows."""
+    present = [column for column in types if table.info.has(column)]
+    schema = pa.schema([(column, table.info.type_of(column)) for column in present or table.info.names[:1]])
+    batches = [batch for part in table.parts(1) for batch in part.read(schema.names, schema, _MAX_BATCH_ROWS)]
+    rows = pa.Table.from_batches(batches, schema)
+    nulls = {column: pa.nulls(rows.num_rows, column_type) for column, column_type in types.items()}
+    return pa.table({**nulls, **{column: rows.column(column).cast(types[column]) for column in present}})
+
+
 def open_memory_table(rows: Any, name: str, *, label: str = "input", or_path: bool = False) -> LocalTable:
     """Open a table of pandas, polars or Arrow, or a list of dicts.
 
