@@ -18,8 +18,6 @@ from ndcg_spark.core.workers import in_workers
 from ndcg_spark.evaluation.frames.summary import read_rules
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history.frames import (
-    METRIC_TABLE,
-    NIGHT,
     days_since_epoch,
     is_between,
     night_column,
@@ -27,6 +25,7 @@ from ndcg_spark.history.frames import (
     segment_column,
     select_series_rows,
 )
+from ndcg_spark.history.settings import METRIC_TABLE, NIGHT
 from ndcg_spark.history.tasks import SERIES
 
 CLICKS = "clicks"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date
 from functools import reduce
 from operator import and_
 
@@ -34,6 +34,8 @@ from ndcg_spark.history.settings import (
     EPOCH,
     LIMITS,
     MAX_PERIOD_DAYS,
+    METRIC_TABLE,
+    NIGHT,
     PERIODS,
     Direction,
     FlagSettings,
@@ -43,8 +45,6 @@ from ndcg_spark.history.settings import (
 )
 from ndcg_spark.metrics import MetricAt, NamedMetric, in_order, parse_metric
 
-METRIC_TABLE = "metric table"
-NIGHT = "night"
 MAX_NAMES = 10
 PERIODS_OF_NIGHT = "periods"
 """Column with the periods of a night."""
@@ -313,7 +313,7 @@ def judge_nights(
 ) -> DataFrame:
     """Judge nights by the nights before them, as described in `flag_changes`."""
     rows = select_series_rows(metrics)
-    selected = rows.where(is_between(F.col(NIGHT), _first_needed_night(settings), settings.end))
+    selected = rows.where(is_between(F.col(NIGHT), tasks.find_first_nights(settings)[0], settings.end))
     series = _collect_series(rows, settings)
     if per_query is None:
         return in_workers(series, tasks.flag_nights, settings, schema=_format_ddl(tasks.FLAG_COLUMNS))
@@ -333,21 +333,14 @@ def find_missing_series(metrics: DataFrame, night: date) -> DataFrame:
     return judged.where(F.col("status") == tasks.MISSING)
 
 
-def _first_needed_night(settings: FlagSettings) -> date | None:
-    """Return the first night that is needed; None: all are."""
-    if settings.start is None or settings.lookback is None:
-        return None
-    return settings.start - timedelta(days=max(settings.lookback, tasks.LATEST_DAYS))
-
-
 def _collect_series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     """Collect the nights of each series, of its run and of the table, from which it may be missing; lazy."""
     day, by_hash = days_since_epoch(F.col(NIGHT)).alias("day"), read_config_hash(rows).alias("config_hash")
     numbers = [_read_number(rows, name) for name in ("value", "std_error", "n_queries")]
     night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), *numbers)
-    series = rows.where(is_between(F.col(NIGHT), _first_needed_night(settings), settings.end)).groupBy(*tasks.SERIES)
-    first = None if settings.start is None else settings.start - timedelta(days=tasks.LATEST_DAYS)
-    latest = rows.where(is_between(F.col(NIGHT), first, settings.end))
+    first, first_of_runs = tasks.find_first_nights(settings)
+    series = rows.where(is_between(F.col(NIGHT), first, settings.end)).groupBy(*tasks.SERIES)
+    latest = rows.where(is_between(F.col(NIGHT), first_of_runs, settings.end))
     sets = latest.withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
     run_night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), "segment_by")
     runs = sets.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(F.collect_set(run_night).alias("run_nights"))

@@ -16,6 +16,9 @@ from ndcg_spark.metrics import MetricAt, direction_of
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 EPOCH = date(1970, 1, 1)
+METRIC_TABLE = "metric table"
+NIGHT = "night"
+"""Column of a metric table in place of `run_date`."""
 Period: TypeAlias = Literal["week", "month", "rolling_7"]
 PERIODS: tuple[Period, ...] = get_args(Period)
 Independence: TypeAlias = Literal["query_day", "query", "day"]

@@ -181,6 +181,16 @@ MISSING_CHANCE = 0.01
 """A segment without queries is missing if at most this share of nights have none by chance."""
 
 
+def find_first_nights(settings: FlagSettings) -> tuple[date | None, date | None]:
+    """Return the first nights that are needed, of series and of their runs; None: all are."""
+    if settings.start is None:
+        return None, None
+    latest = settings.start - timedelta(days=LATEST_DAYS)
+    if settings.lookback is None:
+        return None, latest
+    return min(latest, settings.start - timedelta(days=settings.lookback)), latest
+
+
 def flag_nights(
     batches: Iterator[pa.RecordBatch], settings: FlagSettings, columns: Mapping[str, str] = FLAG_COLUMNS
 ) -> Iterator[pa.RecordBatch]:

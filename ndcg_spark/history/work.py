@@ -21,6 +21,7 @@ from ndcg_spark.history import frames
 from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.history.settings import (
     COMPANIONS,
+    METRIC_TABLE,
     FlagJobSettings,
     FlagSettings,
     MetricRows,
@@ -79,7 +80,7 @@ def select_rows(table: Table, requested: MetricRows) -> DataFrame:
 
 def find_nights(table: Table, rows: DataFrame, requested: MetricRows, until: date | None) -> Nights:
     """Run an action: find the data set and the nights of rows from `select_rows`; refuse several data sets."""
-    night = frames.night_column(rows, frames.METRIC_TABLE)
+    night = frames.night_column(rows, METRIC_TABLE)
     dataset = F.col("dataset") if has_column(rows, "dataset") else F.lit("")
     at, computed = F.expr(labels.METRIC_AT_SQL), computed_micros(rows)
     if until is not None:
