@@ -16,8 +16,9 @@ from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, NO_DIREC
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, format_rules_notes
+from ndcg_spark.history.flagging import PROVENANCE
 from ndcg_spark.history.tasks import format_series
-from ndcg_spark.history.work import PROVENANCE, find_nights, result_schema, select_rows
+from ndcg_spark.history.work import find_nights, result_schema, select_rows
 from ndcg_spark.jobs.outputs import SOURCE_TIME, add_provenance
 from ndcg_spark.jobs.printing import MAX_SEGMENTS, print_rows
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work

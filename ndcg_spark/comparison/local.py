@@ -139,16 +139,21 @@ class EvaluatedQueries(LocalQueries):
 
 def compare_locally(tables: Tables, settings: ComparisonSettings) -> pa.Table:
     """Compare runs; return sorted rows of `SCHEMA_WITH_TOP_ITEMS`. The counterpart of `frames.compare_queries`."""
+    groups = estimate_all_groups(tables, settings)
+    comparison = pa.Table.from_batches(
+        list(finishing.decide_family(groups, settings)), finishing.SCHEMA_WITH_TOP_ITEMS
+    )
+    return sort_rows(comparison, "baseline")
+
+
+def estimate_all_groups(tables: Tables, settings: ComparisonSettings) -> Iterator[pa.RecordBatch]:
+    """Compare runs like `compare_locally`, but accept empty runs; `FAMILY_COLUMNS` stay null, as on Spark."""
     rows = _read_rows(tables, settings)
     if settings.cluster is not None:
         unified = pairing.unify_queries(_sort_rows(rows, [pairing.QUERY]), settings)
         rows = pa.Table.from_batches(list(unified)) if rows.num_rows else rows
     sums = summing.add_up(_sort_rows(rows, pairing.list_sort_columns(settings)), settings)
-    groups = finishing.estimate_groups(summing.merge_sums(sums), settings)
-    comparison = pa.Table.from_batches(
-        list(finishing.decide_family(groups, settings)), finishing.SCHEMA_WITH_TOP_ITEMS
-    )
-    return sort_rows(comparison, "baseline")
+    return finishing.estimate_groups(summing.merge_sums(sums), settings)
 
 
 def _sort_rows(rows: pa.Table, sort_columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -185,11 +190,11 @@ def _select_columns(batch: pa.RecordBatch, plan: QueriesPlan, settings: Comparis
     rows = convert_batch(batch, plan.table)
     columns = {column: rows.column(column) for column in plan.columns}
     status = {column: rows.column(column) for column in plan.status_columns}
-    query = _hash_keys([columns[column] for column in plan.keys])
+    query = hash_keys([columns[column] for column in plan.keys])
     columns[pairing.UNIT if settings.cluster is None else pairing.QUERY] = query
     if settings.cluster is not None:
         cluster = columns[pairing.CLUSTER]
-        columns[pairing.CLUSTER] = pc.if_else(cluster.is_valid(), _hash_keys([cluster]), pa.scalar(None, pa.int64()))
+        columns[pairing.CLUSTER] = pc.if_else(cluster.is_valid(), hash_keys([cluster]), pa.scalar(None, pa.int64()))
     columns[pairing.RUN] = numbers
     if status:
         columns[pairing.MISSING], has_no_relevant = (
@@ -206,7 +211,8 @@ def _select_columns(batch: pa.RecordBatch, plan: QueriesPlan, settings: Comparis
     return pa.RecordBatch.from_arrays([concat_chunks(array) for array in columns.values()], names=list(columns))
 
 
-def _hash_keys(keys: Sequence[pa.Array]) -> pa.Array:
+def hash_keys(keys: Sequence[pa.Array]) -> pa.Array:
+    """Hash keys, which are text, like `frames.hash_keys`."""
     return pa.array(hash_texts(SALT, keys).view(np.int64))
 
 

@@ -78,4 +78,5 @@ FLAG_CHANGES = Command(
     nights={"end": 0},
     find_night_and_dataset=lambda settings: (settings.flags.end, settings.rows.dataset or ""),
     work="history.work:FlagChanges",
+    local="history.local_work:LocalFlagChanges",
 )  # fmt: skip

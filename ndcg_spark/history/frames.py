@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from functools import reduce
 from operator import and_
@@ -13,12 +14,19 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ndcg_spark.comparison.frames import estimate_all_groups
-from ndcg_spark.comparison.plan import STORED_WEIGHT
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
 from ndcg_spark.comparison.tasks.summing import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.adapters import accepts_tables
-from ndcg_spark.core.columns import exact_col, exact_cols, has_column, number_column, raise_if, require_column
+from ndcg_spark.core.columns import (
+    describe_table,
+    exact_col,
+    exact_cols,
+    has_column,
+    number_column,
+    raise_if,
+    require_column,
+)
 from ndcg_spark.core.flag import create_settings
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.schemas import MALFORMED
@@ -30,6 +38,16 @@ from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS, compute_means
 from ndcg_spark.evaluation.tasks.stored import CONFIG_HASH, CONVENTION
 from ndcg_spark.history import tasks
+from ndcg_spark.history.plan import (
+    BASELINE,
+    JUDGED,
+    MAX_NAMES,
+    PAIR_KEYS,
+    PER_QUERY_TABLE,
+    build_absence_error,
+    create_comparison_settings,
+    require_query_columns,
+)
 from ndcg_spark.history.settings import (
     EPOCH,
     LIMITS,
@@ -43,9 +61,7 @@ from ndcg_spark.history.settings import (
     Period,
     RollUpSettings,
 )
-from ndcg_spark.metrics import MetricAt, NamedMetric, in_order, parse_metric
 
-MAX_NAMES = 10
 PERIODS_OF_NIGHT = "periods"
 """Column with the periods of a night."""
 
@@ -80,14 +96,9 @@ def require_present(table: DataFrame, what: str, column: Column, names: Sequence
     distinct = table.select(column.alias("name")).distinct()
     present = {row["name"] for row in distinct.where(F.col("name").isin(*names)).collect()}
     missing = [name for name in names if name not in present]
-    if not missing:
-        return
-    others = [row["name"] for row in distinct.where("name <> ''").orderBy(F.desc("name")).take(MAX_NAMES + 1)]
-    listed = ", ".join(others[:MAX_NAMES][::-1]) + (", and others" if len(others) > MAX_NAMES else "")
-    raise InputRefusedError(
-        f"there is no {what} {missing[0]!r} in the {METRIC_TABLE}; there {'is' if len(others) == 1 else 'are'} "
-        f"{listed or 'none'}."
-    )
+    if missing:
+        rows = distinct.where("name <> ''").orderBy(F.desc("name")).take(MAX_NAMES + 1)
+        raise build_absence_error(what, missing[0], [row["name"] for row in rows])
 
 
 def night_column(frame: DataFrame, table: str) -> Column:
@@ -173,11 +184,8 @@ def _list_periods(settings: RollUpSettings) -> Column:
     return F.filter(F.array(*all_periods), is_requested)
 
 
-_TABLE = "per-query table"
 _NIGHT_RUN, _HASH, _DAY, _SIDE, _OWN, _VOICE = "__run", "__hash", "__day", "__side", "__own", "__voice"
 """Columns beside those of the table; users may have any other name."""
-_BASELINE, _JUDGED = "the night before", "the night"
-_PAIR_KEYS = ("run", "config_hash", RULES, NIGHT, "before")
 _KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metric", "k")}
 """Columns by which flags are joined with the pairs of their nights, and their names on the side of the pairs."""
 
@@ -189,8 +197,8 @@ def add_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: Se
     `PAIRED_COLUMNS`, null if a night, metric or segment column is missing.
     """
     settings = _create_comparison_settings(rows, per_query, query)
-    flags = flags.withColumn(PAIR, F.xxhash64(*_PAIR_KEYS).cast("string"))
-    pairs = flags.where(F.col("before").isNotNull()).select(PAIR, *_PAIR_KEYS).distinct()
+    flags = flags.withColumn(PAIR, F.xxhash64(*PAIR_KEYS).cast("string"))
+    pairs = flags.where(F.col("before").isNotNull()).select(PAIR, *PAIR_KEYS).distinct()
     pair_rows = _select_pair_rows(per_query, pairs, settings)
     differences = _split_pair_keys(raise_refusals(estimate_all_groups([(pair_rows, None)], settings)))
     on = [F.col(name).eqNullSafe(F.col(key)) for name, key in _KEYS.items()]
@@ -218,52 +226,22 @@ def _split_pair_keys(differences: DataFrame) -> DataFrame:
 
 
 def _create_comparison_settings(rows: DataFrame, per_query: DataFrame, query: Sequence[str]) -> ComparisonSettings:
-    """Run an action: create settings for the metrics of the metric table that the per-query table also has."""
-    for name in (*query, "k"):
-        require_column(per_query, name, option("query") if name in query else "k", _TABLE)
-    series = rows.select("segment_by", "metric", "k").distinct().collect()
-    known = {name: _parse_known_metric(name) for name in sorted({row["metric"] for row in series})}
-    metrics = in_order(
-        MetricAt(metric, row["k"], name)
-        for name, metric in known.items()
-        if metric is not None and metric.column in per_query.columns and name != "idcg"
-        for row in series
-        if row["metric"] == name
-    )
-    if not metrics:
-        raise InputRefusedError(
-            f"the {_TABLE} has none of the metrics to judge ({', '.join(known)}); it has the columns "
-            f"{', '.join(per_query.columns)}."
-        )
-    sets = [tuple(by.split("+")) for by in sorted({row["segment_by"] for row in series} - {""})]
-    return ComparisonSettings(
-        runs=(_BASELINE, _JUDGED),
-        baseline=_BASELINE,
-        metrics=metrics,
-        query=(PAIR, *query),
-        segment_sets=((PAIR,), *((PAIR, *names) for names in sets if set(names) <= set(per_query.columns))),
-        weight=STORED_WEIGHT if has_column(per_query, STORED_WEIGHT) else None,
-        unpaired="drop",
-        same_ideal=False,
-        replicates=0,
-        flips=0,
-    )
-
-
-def _parse_known_metric(name: str) -> NamedMetric | None:
-    try:
-        return parse_metric(name)[0]
-    except InvalidParameterError:
-        return None
+    """Run an action: create settings for the metrics of both tables; the pair is in the query and segments."""
+    info = describe_table(per_query, PER_QUERY_TABLE)
+    require_query_columns(info, query)
+    series = [row.asDict() for row in rows.select("segment_by", "metric", "k").distinct().collect()]
+    settings = create_comparison_settings(series, info, query)
+    sets = ((PAIR,), *((PAIR, *names) for names in settings.segment_sets))
+    return replace(settings, query=(PAIR, *query), segment_sets=sets)
 
 
 def _select_pair_rows(per_query: DataFrame, pairs: DataFrame, settings: ComparisonSettings) -> DataFrame:
     """Select the rows of both nights of each pair, with the pair as a column and the night as the run."""
     run = F.coalesce(exact_col("run").cast("string"), F.lit("")) if has_column(per_query, "run") else F.lit("")
     rows = per_query.withColumns(
-        {_NIGHT_RUN: run, _HASH: read_config_hash(per_query), _DAY: date_or_null(per_query, _TABLE)}
+        {_NIGHT_RUN: run, _HASH: read_config_hash(per_query), _DAY: date_or_null(per_query, PER_QUERY_TABLE)}
     )
-    nights = [(NIGHT, _JUDGED), ("before", _BASELINE)]
+    nights = [(NIGHT, JUDGED), ("before", BASELINE)]
     sides = F.explode(F.array(*[F.struct(F.col(day).alias("day"), F.lit(name).alias("as")) for day, name in nights]))
     by = [F.col("config_hash").alias("__by"), F.col(RULES).alias("__rules")]
     of = pairs.select(PAIR, F.col("run").alias("__of"), *by, sides.alias(_SIDE))
@@ -289,7 +267,7 @@ def _unify_weights(rows: DataFrame, settings: ComparisonSettings) -> DataFrame:
     if not columns:
         return rows
     missing = F.coalesce(exact_col("status") == "missing", F.lit(False)) if "status" in rows.columns else F.lit(False)
-    voice = F.when(missing, 0).otherwise(2) + F.when(F.col("run") == _JUDGED, 1).otherwise(0)
+    voice = F.when(missing, 0).otherwise(2) + F.when(F.col("run") == JUDGED, 1).otherwise(0)
     rows = rows.withColumns(
         {_OWN: F.struct(*[column.alias(name) for name, column in columns.items()]), _VOICE: voice}
     )

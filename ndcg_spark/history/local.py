@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ndcg_spark.comparison.local import StoredQueries, estimate_all_groups, hash_keys
+from ndcg_spark.comparison.plan import STATUS, STORED_WEIGHT, find_local_obstacle, plan_queries
+from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core.batches import concat_chunks
 from ndcg_spark.core.schemas import TableInfo
+from ndcg_spark.core.student import require_scipy
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.history import tasks
-from ndcg_spark.history.settings import METRIC_TABLE, NIGHT, FlagSettings
-from ndcg_spark.sources.local import LocalTable, find_type_obstacle, read_columns
+from ndcg_spark.history.plan import (
+    BASELINE,
+    JUDGED,
+    PAIR_KEYS,
+    PER_QUERY_TABLE,
+    create_comparison_settings,
+    require_query_columns,
+)
+from ndcg_spark.history.settings import METRIC_TABLE, NIGHT, FlagSettings, MetricRows
+from ndcg_spark.sources.local import LocalTable, TablePart, filter_rows, find_type_obstacle, read_columns
 
 MAX_METRIC_BYTES = 256 * 2**20
 """Larger files of a metric table are read by Spark, whose executors share the rows."""
@@ -28,10 +41,16 @@ _METRIC_TYPES = {
     **dict.fromkeys(("k", "n_queries"), pa.int64()),
     "computed_at": pa.timestamp("us", "UTC"),
 }
+_PER_QUERY_TYPES = {
+    "run_date": pa.date32(),
+    **dict.fromkeys(("run", "dataset", "config_hash", RULES, STATUS), pa.string()),
+    STORED_WEIGHT: pa.float64(),
+}
 _OF_RUN = ("run", "metric", "k")
 """Keys that the series of a run share with its series over all queries."""
 _RUN_NIGHT = ("day", "config_hash", RULES, "segment_by")
 _SERIES_NIGHT = ("day", "value", "std_error", "config_hash", RULES, "n_queries")
+_COMPARED = ("segment_by", "segment", "metric", "k")
 _SERIES_PER_BATCH = 1000
 
 
@@ -42,10 +61,19 @@ def find_metric_table_obstacle(table: LocalTable) -> str | None:
     return find_type_obstacle(table, _METRIC_TYPES)
 
 
-def require_metric_columns(info: TableInfo) -> None:
-    """Refuse a metric table that lacks a column that `read_metric_rows` needs."""
-    for name in ("run_date", *tasks.SERIES, "value"):
-        replace(info, label=METRIC_TABLE).require(name, f"column of a {METRIC_TABLE}")
+def find_per_query_obstacle(table: LocalTable, query: Sequence[str]) -> str | None:
+    """Describe in a clause why only Spark reads a per-query table; None if `judge_nights` does."""
+    return find_type_obstacle(table, _PER_QUERY_TYPES) or find_local_obstacle([table.info], query, None, ())
+
+
+def require_metric_columns(info: TableInfo, requested: MetricRows) -> None:
+    """Refuse a metric table that lacks a column by which rows are requested, or that `read_metric_rows` needs."""
+    info, option_name = replace(info, label=METRIC_TABLE), f"column of a {METRIC_TABLE}"
+    for name in ("dataset", "config_hash"):
+        if getattr(requested, name) is not None:
+            info.require(name, f"--{name.replace('_', '-')}")
+    for name in ("metric", "run_date", *tasks.SERIES, "value"):
+        info.require(name, option_name)
 
 
 def read_metric_rows(table: LocalTable) -> pa.Table:
@@ -59,6 +87,109 @@ def read_metric_rows(table: LocalTable) -> pa.Table:
     columns["segment"] = pc.if_else(pc.equal(columns["segment_by"], ""), "", columns["segment"])
     columns["k"] = columns["k"].cast(pa.int32())
     return pa.table(columns)
+
+
+def judge_nights(
+    rows: pa.Table, settings: FlagSettings, *, per_query: LocalTable | None = None, query: Sequence[str] = ()
+) -> pa.Table:
+    """Judge nights by the nights before them, as described in `flag_changes`; `rows` are of `read_metric_rows`."""
+    if per_query is None:
+        return _to_table(tasks.flag_nights(collect_series(rows, settings), settings), tasks.FLAG_COLUMNS)
+    require_scipy()
+    require_query_columns(replace(per_query.info, label=PER_QUERY_TABLE), query)
+    selected = select_nights(rows, tasks.find_first_nights(settings)[0], settings.end)
+    series = selected.group_by(["segment_by", "metric", "k"]).aggregate([]).to_pylist()
+    comparison = create_comparison_settings(series, per_query.info, query)
+    judged = tasks.flag_nights(collect_series(rows, settings), settings, tasks.TO_PAIR_COLUMNS)
+    paired = _add_pairs(_to_table(judged, tasks.TO_PAIR_COLUMNS), per_query, comparison)
+    return _to_table(tasks.flag_pairs(iter(paired.to_batches()), settings), tasks.FLAG_COLUMNS)
+
+
+def _to_table(batches: Iterator[pa.RecordBatch], columns: Mapping[str, str]) -> pa.Table:
+    return pa.Table.from_batches(list(batches), tasks.build_schema(columns))
+
+
+def _add_pairs(flags: pa.Table, per_query: LocalTable, settings: ComparisonSettings) -> pa.Table:
+    """Add the struct `paired` like `frames.add_pairs`. At most two nights of queries are in memory."""
+    schema = pa.schema([*(field for field in per_query.info.schema if field.name != "run"), ("run", pa.string())])
+    (plan,) = plan_queries([(replace(per_query.info, schema=schema), None)], settings)
+    needed = [read.source[0] for read in plan.table.columns.values()]
+    names = [name for name in (*needed, "run", RULES, "config_hash") if per_query.info.has(name)]
+    types = {name: per_query.info.type_of(name) for name in names}
+
+    @lru_cache(maxsize=2)
+    def read_night(night: date) -> pa.Table:
+        rows = read_columns(filter_rows(per_query, "run_date", str(night)), types)
+        runs = pc.fill_null(rows.column("run"), "") if "run" in types else pa.repeat("", rows.num_rows)
+        return rows.drop_columns(["run"] if "run" in types else []).append_column("run", runs)
+
+    keys = [tuple(row.values()) for row in flags.select(PAIR_KEYS).to_pylist()]
+    differences: dict[tuple[Any, Any], dict[str, Any]] = {}
+    for pair in sorted({key for key in keys if key[-1] is not None}, key=lambda key: key[:-3:-1]):
+        pair_rows = _select_pair_rows(read_night, dict(zip(PAIR_KEYS, pair, strict=True)), settings)
+        for row in _compare_pair(pair_rows, settings):
+            series = tuple(row[name] for name in _COMPARED)
+            differences[pair, series] = {name: row[name] for name in tasks.PAIRED_COLUMNS}
+    compared = [tuple(row.values()) for row in flags.select(_COMPARED).to_pylist()]
+    paired = [differences.get(key) for key in zip(keys, compared, strict=True)]
+    return flags.append_column("paired", pa.array(paired, pa.struct(list(tasks.build_schema(tasks.PAIRED_COLUMNS)))))
+
+
+def _compare_pair(rows: pa.Table, settings: ComparisonSettings) -> Iterator[dict[str, Any]]:
+    info = TableInfo(schema=rows.schema)
+    table = LocalTable(info=info, name="", n_bytes=rows.nbytes, divide=lambda n_parts: [TablePart(rows)])
+    for batch in estimate_all_groups([(StoredQueries(table), None)], settings):
+        yield from batch.select([*_COMPARED, *tasks.PAIRED_COLUMNS]).to_pylist()
+
+
+def _select_pair_rows(
+    read_night: Callable[[date], pa.Table], pair: Mapping[str, Any], settings: ComparisonSettings
+) -> pa.Table:
+    """Select the rows of both nights of a pair, with the night as the run, like `frames.add_pairs`."""
+    sides = []
+    for night, side in ((NIGHT, JUDGED), ("before", BASELINE)):
+        rows = read_night(pair[night])
+        rows = rows.filter(pc.equal(rows.column("run"), pair["run"]))
+        if RULES in rows.column_names:
+            texts = pc.unique(rows.column(RULES)).to_pylist()
+            same = [text for text in texts if None in (text, pair[RULES]) or pair[RULES].startswith(text)]
+            rows = rows.filter(pc.is_in(rows.column(RULES), pa.array(same, pa.string())))
+        elif "config_hash" in rows.column_names:
+            known = pa.array([pair["config_hash"]], pa.string())
+            rows = rows.filter(pc.is_in(rows.column("config_hash"), known))  # null matches null
+        side_column = pa.repeat(side, rows.num_rows)
+        sides.append(rows.set_column(rows.column_names.index("run"), "run", side_column))
+    rows = _unify_weights(pa.concat_tables(sides), settings)
+    if STATUS in rows.column_names:
+        # A query that was missing on one night is a pair, too: it fell to 0, or rose from it.
+        status = rows.column(STATUS)
+        known = pc.if_else(pc.equal(status, "missing"), pa.scalar(None, pa.string()), status)
+        rows = rows.set_column(rows.column_names.index(STATUS), STATUS, known)
+    return rows
+
+
+def _unify_weights(rows: pa.Table, settings: ComparisonSettings) -> pa.Table:
+    """Use the weight and segments of the later night that has a query, as they may differ between nights."""
+    names = [*settings.segment_columns]
+    if settings.weight is not None:  # null in runs without weights
+        weights = pc.fill_null(rows.column(settings.weight).cast(pa.float64()), 1.0)
+        rows = rows.set_column(rows.column_names.index(settings.weight), settings.weight, weights)
+        names.append(settings.weight)
+    if not names or not rows.num_rows:
+        return rows
+    has_status = STATUS in rows.column_names
+    missing = pc.fill_null(pc.equal(rows.column(STATUS), "missing"), False).to_numpy() if has_status else False
+    voice = np.where(missing, 0, 2) + pc.equal(rows.column("run"), JUDGED).to_numpy().astype(np.int64)
+    queries = hash_keys([concat_chunks(rows.column(name).cast(pa.string())) for name in settings.query]).to_numpy()
+    order = np.lexsort((-voice, queries))
+    starts = np.append(True, queries[order][1:] != queries[order][:-1])
+    leaders = np.empty_like(order)
+    leaders[order] = order[np.flatnonzero(starts)[np.cumsum(starts) - 1]]
+    # Rows of the leading night keep their own: differences between cutoffs are refused.
+    sources = pa.array(np.where(voice == voice[leaders], np.arange(len(order)), leaders))
+    for name in names:
+        rows = rows.set_column(rows.column_names.index(name), name, rows.column(name).take(sources))
+    return rows
 
 
 def find_missing_series(rows: pa.Table, night: date) -> list[dict[str, Any]]:

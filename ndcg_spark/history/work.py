@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import date, datetime, timezone
-from typing import Any, NamedTuple
+from datetime import date
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,7 +18,7 @@ from ndcg_spark.core.columns import computed_micros, has_column, micros_to_datet
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.history import frames
-from ndcg_spark.history.causes import group_by_cause
+from ndcg_spark.history.flagging import MAX_FLAGS, PROVENANCE, FlagChangesBase, Nights, choose_nights
 from ndcg_spark.history.settings import (
     COMPANIONS,
     METRIC_TABLE,
@@ -26,38 +26,22 @@ from ndcg_spark.history.settings import (
     FlagSettings,
     MetricRows,
     RollUpJobSettings,
-    is_behind,
-    missing_nights,
 )
 from ndcg_spark.history.tasks import (
     BEFORE,
     BEFORE_PAIRED,
-    FLAG_COLUMNS,
     FLAGGED,
     ONGOING,
     RECOVERED,
-    SHORT,
-    USUAL,
     format_series,
 )
 from ndcg_spark.jobs.outputs import SOURCE_TIME, add_provenance
 from ndcg_spark.jobs.printing import print_rows
-from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
+from ndcg_spark.jobs.runner import Job, Outcome, Work
 from ndcg_spark.metrics import EVERY
 from ndcg_spark.sources.formats import Table
 from ndcg_spark.tables import Rows, SliceKey, Slices
-
-PROVENANCE = ("limits", "input", "package_version")
-
-
-class Nights(NamedTuple):
-    """The data set of the rows, and their first and last night."""
-
-    dataset: str
-    first: date
-    last: date
-    computed_at: datetime | None
-    """Newest time of the rows up to the requested night."""
+from ndcg_spark.tables.slices import Frame
 
 
 def select_rows(table: Table, requested: MetricRows) -> DataFrame:
@@ -92,16 +76,10 @@ def find_nights(table: Table, rows: DataFrame, requested: MetricRows, until: dat
         F.array_union(F.collect_set("metric"), F.collect_set("at")).alias("metrics"),
     )
     (facts,) = totals.collect()
-    datasets = sorted(facts["datasets"])
     if facts["first"] is None or any(metric.label not in facts["metrics"] for metric in requested.metrics):
         _require_names(table.frame, requested)
-    if facts["first"] is None:
-        raise InputRefusedError(f"{table.name} has no rows{_format_request(requested)}.")
-    if len(datasets) > 1:
-        raise InputRefusedError(
-            f"{table.name} has rows of several data sets ({', '.join(datasets[:5])}); name one with --dataset."
-        )
-    return Nights((datasets or [""])[0], facts["first"], facts["last"], micros_to_datetime(facts["computed"]))
+    extent, computed_at = (facts["first"], facts["last"]), micros_to_datetime(facts["computed"])
+    return choose_nights(table.name, requested, facts["datasets"], extent, computed_at)
 
 
 def _require_names(frame: DataFrame, requested: MetricRows) -> None:
@@ -120,17 +98,6 @@ def _require_names(frame: DataFrame, requested: MetricRows) -> None:
     )
 
 
-def _format_request(requested: MetricRows) -> str:
-    parts = []
-    if requested.dataset is not None:
-        parts.append(f"data set {requested.dataset!r}")
-    if requested.metrics:
-        parts.append(f"metrics {', '.join(metric.label for metric in requested.metrics)}")
-    if requested.config_hash is not None:
-        parts.append(f"config_hash {requested.config_hash!r}")
-    return f" of {' and '.join(parts)}" if parts else ""
-
-
 def result_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructType:
     """Build the schema of a result from names of Spark types, with its provenance."""
     stamps = {**dict.fromkeys(PROVENANCE, "string"), **dict.fromkeys((SOURCE_TIME, "computed_at"), "timestamp")}
@@ -138,10 +105,8 @@ def result_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructTy
     return spark.createDataFrame([], ddl).schema  # StructType.fromDDL came with Spark 4
 
 
-MAX_PERIODS, MAX_FLAGS = 40, 100
-"""Limits for printed rows; for flags, also for the JSON."""
-_STATUS_TEXTS = {SHORT: "with a short history"}
-"""Texts for statuses that are unclear as counts."""
+MAX_PERIODS = 40
+"""Limit for printed rows."""
 
 
 class RollUp(Work[RollUpJobSettings]):
@@ -226,132 +191,52 @@ def _format_cells(row: dict[str, Any], first: date) -> dict[str, str]:
     }
 
 
-class FlagChanges(Work[FlagJobSettings]):
-    """Judge nights by the nights before them."""
+class FlagChanges(FlagChangesBase):
+    """Judge nights on Spark."""
 
     def __init__(self, job: Job[FlagJobSettings]) -> None:
         super().__init__(job)
         self.rows = select_rows(self.tables["input"], self.settings.rows)
-        self.per_query = self.tables.get("per_query")
         frames.judge_nights(self.rows, self.settings.flags)
 
-    def schemas(self) -> Mapping[str, T.StructType]:
-        return {"output": result_schema(self.job.spark, FLAG_COLUMNS)}
+    @property
+    def input_names(self) -> list[str]:
+        return [table.name for table in self.tables.values()]
 
-    def run(self) -> Outcome:
-        """Find the nights and judge them: four actions."""
-        table = self.tables["input"]
-        with self.job.step("looking for nights"):
-            nights = find_nights(table, self.rows, self.settings.rows, self.settings.flags.end)
-        end = self.settings.flags.end or nights.last
-        self.job.record(night=end, dataset=nights.dataset)
-        settings = replace(self.settings.flags, start=self.settings.flags.start or end, end=end)
-        pairs = None if self.per_query is None else self.per_query.frame
+    def find_nights(self) -> Nights:
+        """Run an action."""
+        return find_nights(self.tables["input"], self.rows, self.settings.rows, self.settings.flags.end)
+
+    def judge(self, settings: FlagSettings, dataset: str) -> None:
+        """Lazy; run an action if there is a per-query table."""
+        pairs = self.tables["per_query"].frame if "per_query" in self.tables else None
         if pairs is not None and "dataset" in pairs.columns:
-            pairs = pairs.where(F.col("dataset") == nights.dataset)
-        judged = frames.judge_nights(self.rows, settings, per_query=pairs, query=self.settings.query)
-        self.job.persist(judged)
-        with self.job.step("judging nights"):
-            keys = tuple(
-                SliceKey(row["night"], row["run"]) for row in judged.select("night", "run").distinct().collect()
-            )
-            if not keys:
-                existing = f"{nights.first} to {nights.last}{_format_delay(nights.last, settings.start)}"
-                raise InputRefusedError(
-                    f"{table.name} has no night from {settings.start} to {settings.end}; its nights are from "
-                    f"{existing}."
-                )
-            name = table.name if self.per_query is None else f"{table.name} with {self.per_query.name}"
-            facts = {
-                **_collect_flags(judged),
-                "missing_nights": [str(night) for night in missing_nights(sorted({key.night for key in keys}))],
-                "from": str(settings.start),
-                "to": str(settings.end),
-                "dataset": nights.dataset,
-                "limits": settings.text,
-                "input": name,
-                "package_version": __version__,
-                SOURCE_TIME: nights.computed_at,
-            }
-        slices = Slices(dataset=nights.dataset, keys=keys, columns={"night": "night", "run": "run"})
-        stored = add_provenance(judged, facts, PROVENANCE).repartition("night", "run")
-        return Outcome(
-            facts=facts,
-            tables={"output": Rows(frame=stored, slices=slices)},
-            lines=self._lines(facts, settings, end),
-            met=not (facts["flags"] and self.settings.fail_on_flag),
-        )
+            pairs = pairs.where(F.col("dataset") == dataset)
+        self._judged = frames.judge_nights(self.rows, settings, per_query=pairs, query=self.settings.query)
+        self.job.persist(self._judged)
 
-    def _lines(self, facts: Mapping[str, Any], settings: FlagSettings, last: date) -> Iterator[Line]:
-        today = datetime.now(timezone.utc).date()
-        if self.settings.flags.end is None and is_behind(last, today):
-            yield f"the last night in the table is {last}{_format_delay(last, today)}; this night is judged"
-        nights = "night" if facts["from"] == facts["to"] else f"nights {facts['from']} to"
-        counts = ", ".join(f"{n:,} {_STATUS_TEXTS.get(status, status)}" for status, n in facts["by_status"].items())
-        n_rows = sum(facts["by_status"].values())
-        unit = "series" if facts["from"] == facts["to"] else "values"
-        yield f"{nights} {facts['to']}, {n_rows:,} {unit}: {counts}"
-        if facts["missing_nights"]:
-            yield f"nights without a row: {labels.join_names(facts['missing_nights'])}"
-        for cause in group_by_cause([*facts["flags"], *facts["ongoing"], *facts["recovered"]]):
-            yield cause.line
-            if self.settings.verbose:
-                yield from (f"  {row['status']}: {row['rule']}" for row in (cause.first, *cause.others))
-        n = sum(facts["by_status"].get(status, 0) for status in FLAGGED)
-        if n > len(facts["flags"]):
-            yield f"... and {n - len(facts['flags'])} more; --output has all of them."
-        if not n:
-            yield _format_no_flag(facts, settings)
-        if self.per_query is not None:
-            counts = facts["night_before"]
-            paired = f", {counts['paired']:,} of them query by query" if counts["paired"] else ""
-            yield f"compared with the night before only: {counts['held']:,} series{paired}"
+    def list_keys(self) -> list[SliceKey]:
+        """Run an action."""
+        keys = self._judged.select("night", "run").distinct().collect()
+        return [SliceKey(row["night"], row["run"]) for row in keys]
 
+    def count_statuses(self) -> list[dict[str, Any]]:
+        """Run an action."""
+        numbers = [F.count("*").alias("n"), F.count("z").alias("held"), F.max("n_nights").alias("nights")]
+        numbers += [
+            F.count_if(F.col("weekday").isin(*kinds)).alias(name)
+            for name, kinds in (("before", (BEFORE, BEFORE_PAIRED)), ("paired", (BEFORE_PAIRED,)))
+        ]
+        counts = self._judged.groupBy("status").agg(*numbers).orderBy("status").collect()
+        return [row.asDict() for row in counts]
 
-def _format_delay(last: date, night: date | None) -> str:
-    """Format by how many nights the last one precedes the expected `night`; empty if it does not."""
-    if night is None or last >= night:
-        return ""
-    n = (night - last).days
-    return f", {n:,} {'night' if n == 1 else 'nights'} before {night}"
+    def list_flags(self) -> list[dict[str, Any]]:
+        """Run an action."""
+        kind = F.when(F.col("status").isin(*FLAGGED), 0).when(F.col("status") == ONGOING, 1)
+        kind = kind.when(F.col("status") == RECOVERED, 2)
+        order = (kind, F.abs("z").desc_nulls_first(), "night", "run", "segment_by", "segment", "metric", "k")
+        flagged = self._judged.where(kind.isNotNull()).orderBy(*order).limit(MAX_FLAGS)
+        return [row.asDict() for row in flagged.collect()]
 
-
-def _collect_flags(judged: DataFrame) -> dict[str, Any]:
-    """Run two actions: count statuses and collect the flags, the farthest first, for the JSON."""
-    numbers = [F.count("*").alias("n"), F.count("z").alias("held"), F.max("n_nights").alias("nights")]
-    numbers += [
-        F.count_if(F.col("weekday").isin(*kinds)).alias(name)
-        for name, kinds in (("before", (BEFORE, BEFORE_PAIRED)), ("paired", (BEFORE_PAIRED,)))
-    ]
-    counts = judged.groupBy("status").agg(*numbers).orderBy("status").collect()
-    short = {row["status"]: row for row in counts}.get(SHORT)
-    kind = F.when(F.col("status").isin(*FLAGGED), 0).when(F.col("status") == ONGOING, 1)
-    kind = kind.when(F.col("status") == RECOVERED, 2)
-    flagged = judged.where(kind.isNotNull())
-    order = (kind, F.abs("z").desc_nulls_first(), "night", "run", "segment_by", "segment", "metric", "k")
-    flags = [row.asDict() for row in flagged.orderBy(*order).limit(MAX_FLAGS).collect()]
-    history = {"held_against_the_night_before": short["held"], "nights": short["nights"]} if short else None
-    return {
-        "by_status": {row["status"]: row["n"] for row in counts},
-        "short_history": history,
-        "night_before": {
-            "held": sum(row["before"] for row in counts),
-            "paired": sum(row["paired"] for row in counts),
-        },
-        "flags": [row for row in flags if row["status"] in FLAGGED],
-        "ongoing": [row for row in flags if row["status"] == ONGOING],
-        "recovered": [row for row in flags if row["status"] == RECOVERED],
-    }
-
-
-def _format_no_flag(facts: Mapping[str, Any], settings: FlagSettings) -> str:
-    """Format that there is no flag, and what could not be judged."""
-    short_history, usual = facts["short_history"], facts["by_status"].get(USUAL, 0)
-    if short_history is None:
-        return "no flag" if usual else "nothing could be judged: no night has a value"
-    lacks = f"{short_history['nights']:,} earlier nights, {settings.fewest_any_day} needed"
-    if usual:
-        return f"no flag; some could not be judged by history: {lacks}"
-    if short_history["held_against_the_night_before"]:
-        return f"nothing could be judged by history: {lacks}; no flag against the night before"
-    return f"nothing could be judged: {lacks}"
+    def flag_table(self, facts: Mapping[str, Any]) -> Frame:
+        return add_provenance(self._judged, facts, PROVENANCE).repartition("night", "run")

@@ -163,7 +163,8 @@ class Command(Generic[S]):
     - `check` refuses settings that contradict other options.
     - `nights`: options that are set from the night, with the days to add to it.
     - `long_rows`: rows are so long that Spark must check the size of each batch for workers.
-    - `reads_results`: it reads only tables that other commands wrote, which are small beside rankings.
+    - `reads_results`: it reads only tables that other commands wrote, which are small beside rankings; without Spark,
+      one process is enough.
     - `options` and `parse_settings` replace the options and settings that are derived from the fields.
     - `choose_command` returns another command that runs in place of this one with some options.
     - `list_ignored` returns tables that are not used; a `--config` file may name them for another command.
@@ -220,7 +221,8 @@ class Command(Generic[S]):
         shared = {
             "run_date": self.sliced, "dataset": self.sliced, "json": self.json, "explain": self.explains,
             "allow_empty": self.allows_empty, "max_reject_fraction": self.rejects,
-            **dict.fromkeys(("engine", "processes", "memory"), bool(self.local)),
+            "engine": bool(self.local),
+            **dict.fromkeys(("processes", "memory"), bool(self.local) and not self.reads_results),
         }  # fmt: skip
         return merge_groups(
             {"Input": []},

@@ -132,6 +132,11 @@ class FilteredPart:
     column: pa.Field
     text: str
 
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The values of the partition columns of the part."""
+        return getattr(self.part, "values", {})
+
     def read(self, columns: Sequence[str], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
         selected, column = select_fields(columns, schema), self.column.name
         fields = selected if column in selected.names else selected.append(self.column)

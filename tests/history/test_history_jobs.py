@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from datetime import date, timedelta
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,8 +57,9 @@ def roll_up(*arguments):
     return run_command("roll-up", *arguments)
 
 
-def flag_changes(*arguments):
-    return run_command("flag-changes", *arguments)
+@pytest.fixture(params=["local", "spark"])
+def flag_changes(request):
+    return partial(run_command, "flag-changes", "--engine", request.param)
 
 
 def stored(path):
@@ -243,7 +245,7 @@ def weeks(folder):
     return write_table(folder / "weeks.parquet", to_columns(rows), {"run_date": pa.date32()})
 
 
-def test_a_flag(weeks, tmp_path):
+def test_a_flag(flag_changes, weeks, tmp_path):
     flagged = ("--input", weeks, "--output", tmp_path / "flags", "--json", "-")
     ended = flag_changes(*flagged, "--fail-on-flag")
     assert (ended.code, ended.complaints) == (3, [])
@@ -257,7 +259,7 @@ def test_a_flag(weeks, tmp_path):
     assert "limits=8:5.9 10:5 12:4.5" in row["limits"]
 
 
-def test_many_nights_at_once_and_other_limits(weeks, tmp_path):
+def test_many_nights_at_once_and_other_limits(flag_changes, weeks, tmp_path):
     ended = flag_changes("--input", weeks, "--from", "2026-01-01", "--output", tmp_path / "flags", "--limits", "8=9")
     assert (ended.code, "no flag" in ended.out) == (0, True)
     assert "5 usual" in ended.out
@@ -265,7 +267,7 @@ def test_many_nights_at_once_and_other_limits(weeks, tmp_path):
     assert len(read_stored_rows(tmp_path / "flags")) == 13
 
 
-def test_too_short_a_history_is_no_clean_bill(folder):
+def test_too_short_a_history_is_no_clean_bill(flag_changes, folder):
     for values, errors, said in (
         (
             [0.44, 0.44, 0.44],
@@ -287,12 +289,12 @@ def test_too_short_a_history_is_no_clean_bill(folder):
         assert said in ended.out, ended.err
 
 
-def test_flags_of_nights_that_are_paired(folder, tmp_path):
+def test_flags_of_nights_that_are_paired(flag_changes, folder, tmp_path):
     """Two nights of one data set, as `mean-ndcg` writes both tables, and one of another: 20 queries get worse.
 
     DCG of one relevant item at rank r is 1 / log2(r + 1): ten queries fall from rank 1 to 2, ten from 5 to 6.
     """
-    metrics, per_query = folder / "paired_metrics", folder / "paired_queries"
+    metrics, per_query = tmp_path / "metrics", tmp_path / "queries"
     for run_date, dataset, moved in ((NIGHTS[0], "shop", 0), (NIGHTS[1], "shop", 1), (NIGHTS[1], "app", 0)):
         rows = [
             Row(query=f"q{at}", item=f"i{item}", score=-float(item), relevance=float(item == first + moved))
@@ -319,7 +321,7 @@ def test_flags_of_nights_that_are_paired(folder, tmp_path):
     assert_refused(flag_changes(*given, "--per-query", tmp_path / "none"), "none")
 
 
-def test_refused_flags_write_nothing(weeks, tmp_path):
+def test_refused_flags_write_nothing(flag_changes, weeks, tmp_path):
     output = ("--output", tmp_path / "flags")
     assert_refused(flag_changes("--input", weeks, *output, "--limits", "8"), "8")
     assert_refused(flag_changes("--input", weeks, *output, "--limits", "x=1"), "--limits must be as")
