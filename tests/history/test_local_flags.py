@@ -37,11 +37,11 @@ METRICS = [("ndcg", 10), ("ndcg", 5), (SMALLER, 10), ("unknown_metric", None), (
 class Night:
     """A night of a run: its keys, and how far its values are from usual."""
 
-    def __init__(self, numbers: np.random.Generator, at: int, run: str, *, calm: float) -> None:
-        changed = numbers.random() > calm
+    def __init__(self, numbers: np.random.Generator, at: int, run: str) -> None:
+        changed, unknown = numbers.random() > 0.9, 0.05 * (run != "b")
         self.keys = {
             "run_date": nth_night(at), "run": run, "dataset": "shop", "config_hash": f"c{int(changed)}",
-            "rules": numbers.choice([RULES[0], RULES[int(changed)], None], p=[0.8, 0.15, 0.05]),
+            "rules": numbers.choice([RULES[0], RULES[int(changed)], None], p=[0.8, 0.2 - unknown, unknown]),
         }  # fmt: skip
         self.shift = numbers.choice([0.0, -0.2, 0.2], p=[0.7, 0.15, 0.15])
 
@@ -50,7 +50,7 @@ def build_nights(numbers: np.random.Generator, n_nights: int) -> Iterator[Night]
     for run in ("", "a", "b"):
         for at in range(n_nights):
             if numbers.random() < 0.9:
-                yield Night(numbers, at, run, calm=0.9)
+                yield Night(numbers, at, run)
 
 
 def build_metrics(numbers: np.random.Generator, nights: list[Night]) -> Iterator[dict]:
@@ -70,8 +70,11 @@ def build_metrics(numbers: np.random.Generator, nights: list[Night]) -> Iterator
                 }  # fmt: skip
 
 
-def build_queries(numbers: np.random.Generator, nights: list[Night]) -> Iterator[dict]:
+def build_queries(numbers: np.random.Generator, nights: list[Night], *, doubled: bool = True) -> Iterator[dict]:
+    """Build queries of each night; with `doubled`, run b has them also by other rules and of another data set."""
     for night in nights:
+        others = [{"rules": RULES[night.keys["rules"] == RULES[0]], "config_hash": "c9"}, {"dataset": "app"}]
+        others = others if doubled and night.keys["run"] == "b" else []
         for query in range(14):
             if numbers.random() < 0.15:
                 continue
@@ -84,7 +87,7 @@ def build_queries(numbers: np.random.Generator, nights: list[Night]) -> Iterator
                 values = dict.fromkeys(("ndcg", "ils_by_categories"), 0.3 + 0.02 * query + night.shift / 4)
                 noise = 0.01 * numbers.standard_normal()
                 values = {name: 0.0 if status == "missing" else value + noise for name, value in values.items()}
-                yield {**night.keys, **of_query, "k": k, **values}
+                yield from ({**night.keys, **of_query, "k": k, **values, **other} for other in ({}, *others))
 
 
 def write_nights(path, rows, types, without=()):
@@ -115,7 +118,8 @@ def write_tables(folder, seed):
     nights = [*build_nights(numbers, 45 if seed == 3 else 12)]
     metrics = write_nights(folder / "metrics", build_metrics(numbers, nights), METRIC_TYPES)
     without = [(), ("rules", "weight"), ("status", "tier"), ("rules", "config_hash", "dataset")][seed]
-    return metrics, write_nights(folder / "queries", build_queries(numbers, nights), QUERY_TYPES, without)
+    queries = build_queries(numbers, nights, doubled="dataset" not in without)
+    return metrics, write_nights(folder / "queries", queries, QUERY_TYPES, without)
 
 
 @pytest.mark.usefixtures("spark")

@@ -462,6 +462,12 @@ def test_without_spark_and_pandas(tmp_path):
     for name, n in (("metrics", 3), ("queries", 1), ("bad", 0)):
         assert layout(tmp_path / name)[:2] == ["_SUCCESS", "run_date=2026-01-31"]
         assert len(read_stored_rows(tmp_path / name)) == n
+    ended = run_without_spark(
+        tmp_path, "flag-changes", "--input", "metrics/", "--per-query", "queries/", "--output", "flags/"
+    )
+    assert (ended.code, ended.err.splitlines()[-1]) == (0, "['scipy']"), ended.err
+    assert "1 with a short history" in ended.out
+    assert len(read_stored_rows(tmp_path / "flags")) == 1
 
 
 @pytest.mark.slow
