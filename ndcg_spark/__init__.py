@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ndcg_spark.evaluation.merging import merge_summaries
     from ndcg_spark.functions.arrays import dcg, ndcg
     from ndcg_spark.nights.api import nightly
-    from ndcg_spark.reports.assembly import report
+    from ndcg_spark.reports.api import report
     from ndcg_spark.retrieval.frames import retrieve
     from ndcg_spark.sources.api import read_table
     from ndcg_spark.tables.nights import write_night
@@ -41,7 +41,7 @@ else:
         evaluation__merging="merge_summaries",
         functions__arrays="dcg ndcg",
         nights__api="nightly",
-        reports__assembly="report",
+        reports__api="report",
         retrieval__frames="retrieve",
         sources__api="read_table",
         tables__nights="write_night",

@@ -203,3 +203,11 @@ def golden_nights(tmp_path_factory):
     for name in ("mean-ndcg", "the next night"):
         assert run_command(*shlex.split(STORY[name].format(f=folder)), "--engine", "local").code == 0
     return folder
+
+
+@pytest.fixture
+def also_without_spark(monkeypatch):
+    """Build the reports of a test also without Spark; a list of those that were built twice."""
+    from support.report_engines import build_reports_twice
+
+    return build_reports_twice(monkeypatch)

@@ -81,7 +81,11 @@ def read_metric_rows(table: LocalTable) -> pa.Table:
 
     Null `run`, `segment_by` and `rules` are empty, as is `segment` for all queries.
     """
-    rows = read_columns(table, _METRIC_TYPES)
+    return name_nights(read_columns(table, _METRIC_TYPES))
+
+
+def name_nights(rows: pa.Table) -> pa.Table:
+    """Put rows of a metric table into the form of `read_metric_rows`."""
     columns = {NIGHT if name == "run_date" else name: rows.column(name) for name in rows.column_names}
     columns |= {name: pc.fill_null(columns[name], "") for name in ("run", "segment_by", RULES)}
     columns["segment"] = pc.if_else(pc.equal(columns["segment_by"], ""), "", columns["segment"])

@@ -56,4 +56,5 @@ REPORT = Command(
     check=_check,
     find_night_and_dataset=lambda settings: (settings.run_date, settings.dataset or ""),
     work="reports.work:DrawReport",
+    local="reports.local_work:LocalDrawReport",
 )  # fmt: skip

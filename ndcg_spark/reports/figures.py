@@ -165,6 +165,7 @@ def _build_style(shape: Shape) -> Any:  # matplotlib has its own type for the na
         **{f"{axis}tick.labelsize": shape.text for axis in "xy"},
         "ytick.left": False,
         "svg.fonttype": "none",
+        "svg.hashsalt": "ndcg-spark",  # else names of elements are random
     }
 
 

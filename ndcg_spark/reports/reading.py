@@ -1,57 +1,98 @@
-"""Rows of a report, filtered and limited by Spark: the number of collected rows does not grow with the tables."""
+"""What a report reads from its tables, by Spark or without. The number of rows read does not grow with the tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from ndcg_spark.comparison.tasks.finishing import PAIR_TOP_ITEMS
-from ndcg_spark.core.batches import REFUSAL
-from ndcg_spark.core.columns import exact_col, format_utc, has_column, require_column
 from ndcg_spark.core.labels import metric_at
-from ndcg_spark.core.workers import collect
-from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.core.schemas import TableInfo
+from ndcg_spark.errors import InputRefusedError, MissingColumnError
 from ndcg_spark.evaluation.rules import MIXED, RULES, format_difference, read_rules
 from ndcg_spark.jobs.outputs import SOURCE_TIME
-from ndcg_spark.reports.contents import ComparisonRow, Mean, RunResult, list_columns
+from ndcg_spark.metrics import parse_metric
+from ndcg_spark.reports.contents import ComparisonRow, Distribution, Mean, RunResult, list_columns
 from ndcg_spark.reports.settings import ReportLimits
 from ndcg_spark.reports.wording import format_day
 
 MAX_DATASETS = 100
 MAX_MEANS = 20_000
 """Maximum of runs times metrics times cutoffs of a night."""
-_SPARK_TYPES = {
+MAX_RECOVERED = 10
+VALUE, BEFORE = "__value", "__before"
+"""Columns of queries beside those of the table; columns of users may have any other name."""
+BINS = 20
+"""Number of bins of a distribution."""
+SEPARATOR = " · "
+"""Separator of the key columns in the name of a query."""
+SECONDS = "seconds"
+"""Type of a timestamp that is read as whole seconds since 1970."""
+_TYPES = {
     "str": "string",
     "str | None": "string",
     "int": "bigint",
     "int | None": "bigint",
     "float | None": "double",
 }
-_NEEDED = ("run", "segment_by", "segment", "metric", "k", "value")
-_NIGHT_TYPES = {
-    **dict.fromkeys(("dataset", "convention", "config_hash", RULES, "input", "package_version", "note"), "string"),
-    "run_date": "date", "computed_at": "timestamp", "flagged": "boolean",
-}  # fmt: skip
-_NEEDED_BY_COMPARISONS = ("run", "baseline", "segment_by", "segment", "metric", "k", "difference")
-_COMPARISON_TYPES = {
-    **dict.fromkeys((RULES, "dataset", "period"), "string"),
-    **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
-    SOURCE_TIME: "bigint",  # in seconds
-    PAIR_TOP_ITEMS: "array<bigint>",
-}
-_FLAG_TYPES = {
-    **dict.fromkeys(("metric", "status", "dataset", "run", "segment_by", "segment", "weekday"), "string"),
-    **dict.fromkeys(("z", "limit", "spread", "std_error", "value", "median"), "double"),
-    "night": "date",
-    SOURCE_TIME: "bigint",
-}
+SEGMENT_COLUMNS = ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum", "n_missing",
+                   "n_unjudged_items", "n_top_items")  # fmt: skip
+"""Columns of a segment that are also read of the night before."""
 
 Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Columns that a report reads of a table, with their Spark types; tables may lack those that are not `needed`."""
+
+    table: str
+    needed: tuple[str, ...]
+    types: Mapping[str, str]
+
+    def require(self, info: TableInfo) -> None:
+        """Raise for a needed column that a table lacks."""
+        for name in self.needed:
+            info.require(name, f"a {self.table} has it")
+
+
+def _list_types(content: type) -> dict[str, str]:
+    return {name: _TYPES[kind] for name, kind in list_columns(content).items()}
+
+
+METRICS = Columns(
+    table="metric table",
+    needed=("run", "segment_by", "segment", "metric", "k", "value"),
+    types={
+        **_list_types(Mean),
+        **dict.fromkeys(
+            ("dataset", "convention", "config_hash", RULES, "input", "package_version", "note"), "string"
+        ),
+        **{"k": "int", "run_date": "date", "computed_at": "timestamp", "flagged": "boolean"},
+    },
+)
+COMPARISONS = Columns(
+    table="comparison table",
+    needed=("run", "baseline", "segment_by", "segment", "metric", "k", "difference"),
+    types={
+        **_list_types(ComparisonRow),
+        **dict.fromkeys((RULES, "dataset", "period"), "string"),
+        **dict.fromkeys(("run_date", "period_start", "period_end"), "date"),
+        **{"k": "int", SOURCE_TIME: SECONDS, PAIR_TOP_ITEMS: "array<bigint>"},
+    },
+)
+FLAGS = Columns(
+    table="table of flags",
+    needed=("night", "metric", "k", "status"),
+    types={
+        **dict.fromkeys(("metric", "status", "dataset", "run", "segment_by", "segment", "weekday"), "string"),
+        **dict.fromkeys(("z", "limit", "spread", "std_error", "value", "median"), "double"),
+        **{"k": "int", "night": "date", SOURCE_TIME: SECONDS},
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +112,6 @@ class Scope:
     computed: int | None = None
     """When the means of the night were computed, in seconds since 1970."""
 
-    @property
-    def night(self) -> Column:
-        return F.lit(self.run_date).cast("date")
-
     def rank_run(self, row: Mapping[str, Any]) -> int:
         """Return the place of the run of a row among the runs of the report."""
         return self.runs.index(row["run"])
@@ -85,98 +122,188 @@ class Scope:
             return []
         return [f"{table} of {format_day(self.run_date)} is older than its means: run {command} again."]
 
-    def matches_dataset(self) -> Column:
-        """Build the condition on the data set, which is null in tables that lack it."""
-        return F.coalesce("dataset", F.lit(self.dataset)) == self.dataset
-
-    def matches_runs(self) -> Column:
-        return F.col("run").isin(*self.runs)
-
-    def matches_metric(self) -> Column:
-        """Build the condition on the metric and its cutoff."""
-        return self.matches_k() & (F.col("metric") == self.metric)
-
     def __str__(self) -> str:
         night = "" if self.run_date is None else f" on {self.run_date.isoformat()}"
         runs = ", ".join(map(repr, self.runs))
         return f"{metric_at(self.metric, self.k)}, data set {self.dataset!r}, run {runs}{night}"
 
-    def matches_k(self) -> Column:
-        return F.col("k").eqNullSafe(F.lit(self.k).cast("int"))
+
+class MetricTable(ABC):
+    """A metric table; `dataset` is empty in rows of tables that lack it."""
+
+    @abstractmethod
+    def list_datasets(self) -> Rows:
+        """List the name, newest night and number of nights of each data set."""
+
+    def read_means(self, dataset: str, night: date | None, runs: Sequence[str]) -> Rows:
+        """Read the means over all queries of a night, of `runs` or of all runs."""
+        rows = self._read_means(dataset, night, runs)
+        if len(rows) > MAX_MEANS:
+            raise InputRefusedError(
+                f"the night has more than {MAX_MEANS:,} means over all queries; name the runs of the report."
+            )
+        return rows
+
+    @abstractmethod
+    def _read_means(self, dataset: str, night: date | None, runs: Sequence[str]) -> Rows:
+        """Read at most `MAX_MEANS` + 1 rows; `computed` is their time in seconds since 1970."""
+
+    @abstractmethod
+    def find_last_nights(self, dataset: str, night: date, runs: Sequence[str]) -> dict[str, date]:
+        """Find the last earlier night of each run that has one."""
+
+    @abstractmethod
+    def read_trend(self, scope: Scope) -> Rows:
+        """Read the means of the metric over all queries, of the newest nights up to that of the report."""
+
+    @abstractmethod
+    def find_missing(self, scope: Scope, runs: Sequence[str]) -> tuple[Rows, int]:
+        """Find runs (of `runs`, if given) and segments of the shown runs that are missing on the night.
+
+        The number is that of all missing segments. Runs come first, then segments with the most queries.
+        """
+
+    @abstractmethod
+    def read_segments(self, scope: Scope) -> tuple[Rows, int]:
+        """Read the segments of the night with the most queries, and the number of all segments.
+
+        Columns of the night before have the prefix `before_`.
+        """
 
 
-def select_metrics(frame: DataFrame) -> DataFrame:
-    """Select the columns that reports read, lazily; columns that the table lacks are null, `dataset` is empty."""
-    shaped = _select_columns(frame, "metric table", _NEEDED, _list_types(Mean) | _NIGHT_TYPES)
-    return shaped.withColumn("dataset", F.coalesce("dataset", F.lit("")))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagRows:
+    """Rows of a table of flags: flags of runs, and of segments, of the metric of a report."""
+
+    nights: Rows
+    """Flags of runs, the newest first."""
+    segments: Rows
+    """Segments flagged on the night, the farthest from usual first."""
+    recovered: Rows
+    ongoing: Rows
+    """Changes to the worse that last, with the last night that was flagged (`since`)."""
+    earlier: Rows
+    """Number of flagged segments (`n`) and the farthest of them (`farthest`), by earlier night and run."""
+    n_segments: int
+    n_earlier: int
+    n_judged: int
+    last: date | None
+    """The last night of the table, up to that of the report."""
+    source: int | None
 
 
-def select_comparisons(frame: DataFrame) -> DataFrame:
-    return _select_columns(
-        frame, "comparison table", _NEEDED_BY_COMPARISONS, _list_types(ComparisonRow) | _COMPARISON_TYPES
-    )
+class FlagTable(ABC):
+    """A table of flags."""
+
+    @abstractmethod
+    def read(self, scope: Scope) -> FlagRows:
+        """Read the flags of a night and of earlier nights."""
 
 
-def select_flags(frame: DataFrame) -> DataFrame:
-    """Like `select_metrics`, for the table of `flag_changes`; in stored tables the night is `run_date`."""
-    if not has_column(frame, "night") and has_column(frame, "run_date"):
-        frame = frame.withColumnRenamed("run_date", "night")
-    shaped = _select_columns(frame, "table of flags", ("night", "metric", "k", "status"), _FLAG_TYPES)
-    return shaped.withColumn("segment_by", F.coalesce("segment_by", F.lit("")))
+class ComparisonTable(ABC):
+    """A comparison table, of nights or of periods."""
+
+    @abstractmethod
+    def read(self, scope: Scope) -> Rows:
+        """Read rows of the night: overall ones, then segments with the most queries; one row beyond the limit."""
+
+    @abstractmethod
+    def find_last_night(self, scope: Scope) -> date | None:
+        """Find the last night before that of the report."""
+
+    def check(self, rows: Rows) -> None:
+        """Refuse evaluations whose judgments match no items; tables were checked when they were written."""
+        return
 
 
-def _list_types(content: type) -> dict[str, str]:
-    return {name: _SPARK_TYPES[kind] for name, kind in list_columns(content).items()}
+class QueryTable(ABC):
+    """A per-query table, its key columns, and the column of the metric. Methods read the table."""
+
+    def __init__(self, info: TableInfo, scope: Scope) -> None:
+        """Find the metric column, and the query columns: those between `run` and `k`."""
+        names = info.names
+        for name in ("run", "k"):
+            info.require(name, "a per-query table has it")
+        column = parse_metric(scope.metric)[0].column
+        self.keys = tuple(names[names.index("run") + 1 : names.index("k")])
+        if not self.keys:
+            raise MissingColumnError(
+                "the per-query table has no columns between 'run' and 'k' that name a query; Spark sorts the columns "
+                f"of json. A query puts them there: SELECT run, query_id, k, {column}, ... FROM json.`...`."
+            )
+        info.require(column, f"metric {scope.metric}")
+        self.scope, self.value, self.has_nights = scope, column, info.has("run_date")
+
+    @abstractmethod
+    def list_rules(self, night: date | None) -> dict[str, list[str]]:
+        """List the rules of the queries of each run; empty if the table lacks them."""
+
+    @abstractmethod
+    def count_distributions(self) -> tuple[Distribution, ...]:
+        """Count the queries of each run in `BINS`, and compute quartiles."""
+
+    @abstractmethod
+    def find_lowest(self) -> Rows:
+        """Find the worst queries of each run by `VALUE`; ties are sorted by the number of relevant items.
+
+        Queries without relevant items are left out if the table counts these: no ranking can do better.
+        """
+
+    @abstractmethod
+    def find_losses(self, *, before: date | None, baseline: str | None) -> Rows:
+        """Find the queries that got worse the most, since the night `before` or against a baseline.
+
+        If neither direction is better, those that changed the most. Rows have `VALUE` and `BEFORE`.
+        """
 
 
-def _select_columns(frame: DataFrame, table: str, needed: Sequence[str], kinds: Mapping[str, str]) -> DataFrame:
-    for name in needed:
-        require_column(frame, name, f"a {table} has it", table)
-    return frame.select(
-        *[
-            (exact_col(name) if has_column(frame, name) else F.lit(None)).cast(kind).alias(name)
-            for name, kind in {**kinds, "k": "int"}.items()
-        ],
-        *([REFUSAL] if REFUSAL in frame.columns else []),
-    )
+class TextTable(ABC):
+    """A table with the text of each query: the key columns of a per-query table, and the column of the text."""
+
+    def __init__(self, info: TableInfo, column: str) -> None:
+        self.info, self.column = info, column
+
+    def find_texts(self, keys: Sequence[str], queries: Sequence[str]) -> dict[str, str | None]:
+        """Find the first text, in order, of each query: its keys, joined by `SEPARATOR`. Reads the table."""
+        self.info.require(self.column, "column of the texts")
+        if not queries:
+            return {}
+        for key in keys:
+            self.info.require(key, "column that names a query")
+        return self._find_texts(keys, sorted(set(queries)))
+
+    @abstractmethod
+    def _find_texts(self, keys: Sequence[str], queries: Sequence[str]) -> dict[str, str | None]: ...
 
 
-def list_datasets(metrics: DataFrame) -> Rows:
-    """List the name, newest night and number of nights of each data set. Runs an action."""
-    newest = [F.max("run_date").alias("newest"), F.count_distinct("run_date").alias("n_nights")]
-    newest += [F.min(REFUSAL).alias(REFUSAL)] if REFUSAL in metrics.columns else []
-    return collect_rows(metrics.groupBy("dataset").agg(*newest).orderBy("dataset").limit(MAX_DATASETS + 1))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NightTables:
+    """The tables of a report. `queries` opens the per-query table for a scope."""
+
+    metrics: MetricTable
+    queries: Callable[[Scope], QueryTable] | None = None
+    comparison: ComparisonTable | None = None
+    flags: FlagTable | None = None
+    texts: TextTable | None = None
 
 
-def read_means(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> Rows:
-    """Read the means over all queries of a night, of `runs` or of all runs. Runs an action."""
-    means = metrics.where(matches_night(dataset, night) & (F.col("segment_by") == ""))
-    if runs:
-        means = means.where(F.col("run").isin(*runs))
-    times = {"computed": F.col("computed_at").cast("bigint"), "computed_at": format_utc(F.col("computed_at"))}
-    rows = collect_rows(means.withColumns(times).limit(MAX_MEANS + 1))
-    if len(rows) > MAX_MEANS:
-        raise InputRefusedError(
-            f"the night has more than {MAX_MEANS:,} means over all queries; name the runs of the report."
-        )
-    return rows
+def choose_range(low: float | None, high: float | None) -> tuple[float, float]:
+    """Return the range of the bins of a distribution, from the smallest and the largest value."""
+    low, high = (low or 0.0), (high or 0.0)
+    return low, high if high > low else low + 1.0
 
 
-def matches_night(dataset: str, night: date | None) -> Column:
-    return (F.col("dataset") == dataset) & F.col("run_date").eqNullSafe(F.lit(night).cast("date"))
+def interpolate_quartiles(
+    n_values: int, value_at: Callable[[int], float | None]
+) -> tuple[float | None, float | None, float | None]:
+    """Compute quartiles as NumPy does; `value_at` returns the value at a place of the sorted values, from 0 on."""
 
+    def interpolate(quarter: int) -> float | None:
+        at, rest = divmod(quarter * (n_values - 1), 4)
+        low, high = (value_at(at), value_at(at + min(rest, 1))) if n_values else (None, None)
+        return None if low is None or high is None else low + (high - low) * rest / 4
 
-def find_last_nights(metrics: DataFrame, dataset: str, night: date | None, runs: Sequence[str]) -> dict[str, date]:
-    """Find the last earlier night of each run that has one. Runs an action unless `runs` is empty."""
-    if not runs or night is None:
-        return {}
-    earlier = (F.col("dataset") == dataset) & (F.col("run_date") < F.lit(night)) & F.col("run").isin(*runs)
-    newest = metrics.where(earlier).groupBy("run").agg(F.max("run_date").alias("last"))
-    return {row["run"]: row["last"] for row in collect_rows(newest)}
-
-
-def collect_rows(rows: DataFrame) -> Rows:
-    return [row.asDict() for row in collect(rows)]
+    return interpolate(1), interpolate(2), interpolate(3)
 
 
 def require_rules(results: Iterable[RunResult], run: str, texts: Iterable[str | None], table: str) -> None:

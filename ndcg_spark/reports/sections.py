@@ -5,45 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date, timedelta
-from functools import reduce
-from operator import and_
 from statistics import median
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from ndcg_spark.comparison.results import check_matched
-from ndcg_spark.comparison.spark_results import Comparison as ComparedRuns
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.convention import in_words
-from ndcg_spark.core.workers import raise_refusals
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.rules import RULES, find_differing_rules, format_difference, read_rules
 from ndcg_spark.history import tasks as night_flags
-from ndcg_spark.history.frames import find_missing_series
 from ndcg_spark.history.settings import median_gap, missing_nights
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import contents
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import Change, Mean, Row, RunResult, Section, infer_level, read
 from ndcg_spark.reports.queries import Queries
-from ndcg_spark.reports.reading import (
-    Scope,
-    collect_rows,
-    matches_night,
-    require_rules,
-    select_comparisons,
-    select_flags,
-)
+from ndcg_spark.reports.reading import ComparisonTable, FlagTable, MetricTable, Scope, require_rules
 from ndcg_spark.reports.wording import clean_text, format_day
 
 Computed = Sequence[tuple[str, int | None]]
 """Metrics of the night, as (metric, k)."""
 _PARTS = {"evaluated": "evaluated", "rejected": w.REJECTED, "left_out": "left out by a stated rule"}
-_SEGMENT_COLUMNS = ("value", "std_error", "ci_low", "ci_high", "n_queries", "weight_sum", "n_missing",
-                    "n_unjudged_items", "n_top_items")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,58 +46,32 @@ class Flags(Section):
     """Runs and segments that were flagged before, changed to the worse, and are still away from usual."""
 
     @classmethod
-    def read(cls, frame: DataFrame | None, scope: Scope) -> Flags:
-        if frame is None:
+    def read(cls, table: FlagTable | None, scope: Scope) -> Flags:
+        if table is None:
             return cls()
-        is_shown_run = F.col("run").isNull() | scope.matches_runs()
-        flags = select_flags(frame).where(scope.matches_metric() & scope.matches_dataset() & is_shown_run)
-        is_flag, is_overall = F.col("status").isin(night_flags.LOW, night_flags.HIGH), F.col("segment_by") == ""
-        is_tonight = F.col("night").eqNullSafe(scope.night)
-        newest = flags.where(is_flag & is_overall).orderBy(F.desc("night"), "run")
-        nights = collect_rows(newest.limit(scope.limits.nights * len(scope.runs)))
-        is_segment_flag = is_flag & ~is_overall
-        (counts,) = flags.agg(
-            F.count_if(is_segment_flag & is_tonight).alias("now"),
-            F.count_if(is_segment_flag & (F.col("night") < scope.night)).alias("before"),
-            F.count_if(is_tonight).alias("judged"),
-            F.count_if(is_tonight & (F.col("status") == night_flags.RECOVERED)).alias("recovered"),
-            F.count_if(is_tonight & (F.col("status") == night_flags.ONGOING)).alias("ongoing"),
-            F.max(F.when(F.col("night") <= scope.night, F.col("night"))).alias("last"),
-            F.max(F.when(is_tonight, F.col("source_computed_at"))).alias("source"),
-        ).collect()
-        recovered = flags.where(is_tonight & (F.col("status") == night_flags.RECOVERED))
-        recovered = recovered.orderBy("run", "segment_by", "segment").limit(10)
-        order = (F.desc_nulls_last(F.abs("z")), "run", "segment_by", "segment")
-        farthest = flags.where(is_segment_flag & is_tonight).orderBy(*order).limit(scope.limits.segments)
-        farthest_of_night = F.max_by(F.struct("segment_by", "segment", "metric", "status", "z", "limit", "weekday"),
-                                     F.coalesce(F.abs("z"), F.lit(0.0))).alias("farthest")  # fmt: skip
-        earlier = flags.where(is_segment_flag & (F.col("night") < scope.night) & F.col("run").isNotNull())
-        by_night = earlier.groupBy("night", "run").agg(F.count("*").alias("n"), farthest_of_night)
-        newest_segments = by_night.orderBy(F.desc("night"), "run").limit(scope.limits.nights * len(scope.runs))
-        night = format_day(scope.run_date)
-        last = f"; its last night is {format_day(counts['last'])}" if counts["last"] else ""
-        not_shown = f"Flags of segments on earlier nights: {counts['before']:,}; {night} is shown."
+        rows, night = table.read(scope), format_day(scope.run_date)
+        last = f"; its last night is {format_day(rows.last)}" if rows.last else ""
+        not_shown = f"Flags of segments on earlier nights: {rows.n_earlier:,}; {night} is shown."
         lacks = f"The table of flags has no rows of {night}: it was not judged{last}."
-        not_covered = [lacks] if scope.run_date is not None and not counts["judged"] else []
+        not_covered = [lacks] if scope.run_date is not None and not rows.n_judged else []
         return cls(
-            nights={(row["night"], row["run"] and clean_text(row["run"])): _describe_flag(row) for row in nights},
-            segments=tuple(_read_segment_flag(row) for row in (collect_rows(farthest) if counts["now"] else ())),
-            n_segments=counts["now"],
-            recovered=tuple(
-                read(contents.SegmentFlag, row, flag=night_flags.RECOVERED)
-                for row in (collect_rows(recovered) if counts["recovered"] else ())
-            ),
-            ongoing=_read_ongoing(flags, scope) if counts["ongoing"] else (),
+            nights={
+                (row["night"], row["run"] and clean_text(row["run"])): _describe_flag(row) for row in rows.nights
+            },
+            segments=tuple(map(_read_segment_flag, rows.segments)),
+            n_segments=rows.n_segments,
+            recovered=tuple(read(contents.SegmentFlag, row, flag=night_flags.RECOVERED) for row in rows.recovered),
+            ongoing=tuple(read(contents.SegmentFlag, row, flag=night_flags.ONGOING) for row in rows.ongoing),
             earlier_segments={
                 (row["night"], clean_text(row["run"])): (
-                    _read_segment_flag({"run": row["run"], **row["farthest"].asDict()}),
+                    _read_segment_flag({"run": row["run"], **row["farthest"]}),
                     row["n"],
                 )
-                for row in (collect_rows(newest_segments) if counts["before"] else ())
+                for row in rows.earlier
             },
             is_known=True,
-            left_out=(not_shown,) if counts["before"] else (),
-            not_covered=(*not_covered, *scope.find_older("The table of flags", counts["source"], "flag-changes")),
+            left_out=(not_shown,) if rows.n_earlier else (),
+            not_covered=(*not_covered, *scope.find_older("The table of flags", rows.source, "flag-changes")),
         )
 
     def find(self, row: Row) -> str | None:
@@ -123,27 +79,6 @@ class Flags(Section):
         run_key, all_runs_key = ((row["run_date"], run) for run in (clean_text(row["run"]), None))
         flag = self.nights.get(run_key, self.nights.get(all_runs_key))
         return _describe_flag(row) if flag is None and row.get("flagged") else flag
-
-
-def _read_ongoing(flags: DataFrame, scope: Scope) -> tuple[contents.SegmentFlag, ...]:
-    """Run an action: read ongoing changes to the worse, the farthest first, with the last night that was flagged."""
-    keys = ("run", "segment_by", "segment")
-    is_flag = F.col("status").isin(night_flags.LOW, night_flags.HIGH) & (F.col("night") < scope.night)
-    flagged = flags.where(is_flag).groupBy(*[F.col(key).alias(f"__{key}") for key in keys])
-    since = flagged.agg(F.max("night").alias("since"))
-    ongoing = flags.where(F.col("night").eqNullSafe(scope.night) & (F.col("status") == night_flags.ONGOING))
-    ongoing = ongoing.where(F.col("z").isNull() | _is_worse(scope.metric, F.col("z")))
-    is_same = reduce(and_, [F.col(key).eqNullSafe(F.col(f"__{key}")) for key in keys])
-    rows = ongoing.join(since, is_same, "left").orderBy(F.desc_nulls_first(F.abs("z")), *keys)
-    return tuple(
-        read(contents.SegmentFlag, row, flag=night_flags.ONGOING)
-        for row in collect_rows(rows.limit(scope.limits.segments))
-    )
-
-
-def _is_worse(metric: str, z: Column) -> Column:
-    larger_is_better = direction_of(metric)
-    return F.lit(True) if larger_is_better is None else z < 0 if larger_is_better else z > 0
 
 
 def _read_segment_flag(row: Row) -> contents.SegmentFlag:
@@ -168,14 +103,8 @@ class Trend(Section):
     nights: dict[str, tuple[contents.TrendPoint, ...]] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, table: DataFrame, scope: Scope, flags: Flags, n_nights: int) -> Trend:
-        limit, run_date = scope.limits.nights, F.col("run_date")
-        until = run_date.isNull() if scope.run_date is None else run_date <= scope.night
-        overall = table.where(scope.matches_dataset() & (F.col("segment_by") == ""))
-        series = overall.where(scope.matches_metric() & scope.matches_runs() & until)
-        newest = series.orderBy(F.desc("run_date"), "run").limit(limit * len(scope.runs))
-        names = (*contents.list_columns(Mean), "config_hash", RULES, "run_date", "flagged", "note")
-        rows = collect_rows(newest.select(*names))
+    def read(cls, table: MetricTable, scope: Scope, flags: Flags, n_nights: int) -> Trend:
+        limit, rows = scope.limits.nights, table.read_trend(scope)
         days = sorted({row["run_date"] for row in rows if row["run_date"]})[-limit:]
         trend = cls.from_rows([row for row in rows if not days or row["run_date"] >= days[0]], flags)
         left_out = []
@@ -242,28 +171,24 @@ class Missing:
     """Number of missing segments; `segments` has the first of them."""
 
     @classmethod
-    def read(cls, table: DataFrame, scope: Scope, runs: Sequence[str], last_nights: Mapping[str, date]) -> Missing:
+    def read(cls, table: MetricTable, scope: Scope, runs: Sequence[str], last_nights: Mapping[str, date]) -> Missing:
         """Read missing series, of `runs` if there are any; `last_nights` are of further missing runs."""
         if scope.run_date is None:
             return cls()
-        limit, is_shown, is_run = scope.limits.segments, scope.matches_runs(), F.col("segment_by") == ""
-        missing = find_missing_series(table.where(scope.matches_dataset() & scope.matches_metric()), scope.run_date)
-        is_missing_run = is_run & ~is_shown & (F.col("run").isin(*runs) if runs else F.lit(True))
-        missing = missing.where(is_missing_run | (~is_run & is_shown))
-        order = (is_run.desc(), F.desc_nulls_last("last_queries"), "run", "segment_by", "segment")
+        limit = scope.limits.segments
+        rows, n_segments = table.find_missing(scope, runs)
         all_series = [
             contents.MissingSeries(
                 last=read(Mean, row, value=row["median"], n_queries=row["last_queries"] or 0, std_error=None),
                 night=row["last_night"],
             )
-            for row in collect_rows(missing.orderBy(*order).limit(limit + 1))
+            for row in rows
         ]
         segments = [series for series in all_series if series.last.by]
         by_run = {series.last.run: series for series in all_series if not series.last.by}
         for run, night in last_nights.items():
             last = read(Mean, {"run": run, "segment_by": "", "metric": ""})
             by_run.setdefault(last.run, contents.MissingSeries(last=last, night=night))
-        n_segments = len(segments) if len(all_series) <= limit else missing.where(~is_run).count()
         return cls(runs=tuple(by_run.values()), segments=tuple(segments[:limit]), n_segments=n_segments)
 
 
@@ -274,21 +199,13 @@ class Segments(Section):
     rows: tuple[contents.SegmentRow, ...] = ()
 
     @classmethod
-    def read(cls, table: DataFrame, scope: Scope, results: Sequence[RunResult], missing: Missing) -> Segments:
-        limit, since, now = scope.limits.segments, scope.before, matches_night(scope.dataset, scope.run_date)
-        either = now if since is None else now | matches_night(scope.dataset, since)
-        segments = table.where(either & (F.col("segment_by") != "") & scope.matches_metric() & scope.matches_runs())
-        aggregates = [F.max(now).alias("is_there")]
-        for name in _SEGMENT_COLUMNS:
-            aggregates.append(F.max(F.when(now, F.col(name))).alias(name))
-            aggregates.append(F.max(F.when(~now, F.col(name))).alias(f"before_{name}"))
-        grouped = segments.groupBy("run", "segment_by", "segment", "metric", "k").agg(*aggregates).where("is_there")
-        rows = collect_rows(grouped.orderBy(F.desc("n_queries"), "run", "segment_by", "segment").limit(limit + 1))
-        n_all = grouped.count() if len(rows) > limit else len(rows)
+    def read(cls, table: MetricTable, scope: Scope, results: Sequence[RunResult], missing: Missing) -> Segments:
+        limit, since = scope.limits.segments, scope.before
+        rows, n_all = table.read_segments(scope)
         result_by_run = {result.mean.run: result for result in results}
         level = infer_level([result.mean for result in results])
         segment_rows = []
-        for row in rows[:limit]:
+        for row in rows:
             earlier = {name.removeprefix("before_"): row[name] for name in row if name.startswith("before_")}
             mean, before = read(Mean, row), None if since is None else read(Mean, {**row, **earlier})
             before = None if before is None or before.value is None else before
@@ -315,27 +232,12 @@ class Differences(Section):
     period: str = ""
 
     @classmethod
-    def read(
-        cls, comparison: DataFrame | ComparedRuns | None, scope: Scope, results: Iterable[RunResult]
-    ) -> Differences:
-        if comparison is None:
+    def read(cls, table: ComparisonTable | None, scope: Scope, results: Iterable[RunResult]) -> Differences:
+        if table is None:
             return cls()
-        frame = raise_refusals(comparison.counted) if isinstance(comparison, ComparedRuns) else comparison
-        night, limit = scope.night, scope.limits.comparisons
-        is_in_scope = scope.matches_metric() & scope.matches_runs() & scope.matches_dataset()
-        all_nights = comparisons = select_comparisons(frame).where(is_in_scope)
-        if scope.run_date is not None:
-            ends = F.when(F.col("period") == "rolling_7", F.col("period_end") == night)
-            contains = ends.otherwise((F.col("period_start") <= night) & (F.col("period_end") >= night))
-            comparisons = comparisons.where(
-                F.when(F.col("period").isNotNull(), contains).otherwise(F.coalesce("run_date", night) == night)
-            )
-        overall_first = F.when(F.col("segment_by") == "", 0).otherwise(1)
-        ordered = comparisons.orderBy(overall_first, F.desc("n_queries"), "run", "baseline", "segment_by", "segment")
-        rows = collect_rows(ordered.limit(limit + 1))
+        rows, limit = table.read(scope), scope.limits.comparisons
         if not rows:
-            earlier = all_nights.where(F.col("period").isNull() & (F.col("run_date") < night))
-            last: date | None = earlier.agg(F.max("run_date")).collect()[0][0]
+            last = table.find_last_night(scope)
             if last is None:
                 raise InputRefusedError(f"the comparison table has no rows of {scope}.")
             lacks = f"The comparison table has no rows of {format_day(scope.run_date)}"
@@ -347,8 +249,7 @@ class Differences(Section):
                 f"SELECT * FROM ... WHERE period = '{periods[0]}'."
             )
         rows, is_cut = rows[:limit], len(rows) > limit
-        if isinstance(comparison, ComparedRuns):
-            check_matched(rows, comparison.evaluations, allowed=comparison.allow_unmatched)
+        table.check(rows)
         for row in rows:
             require_rules(results, row["run"], [row.get(RULES)], "comparison table")
         period, *dates = (rows[0][name] for name in ("period", "period_start", "period_end"))

@@ -246,7 +246,9 @@ def _find_ongoing(contents: Contents) -> News:
     news = []
     for flag in contents.flags.ongoing:
         where = f" in {_shorten(flag.name)}" if flag.by else ""
-        before = f"it was {_format_value(flag.before, contents)} before it was flagged on {w.format_day(flag.since)}"
+        # The table of flags may lack the night of the flag.
+        change = "changed" if flag.since is None else f"was flagged on {w.format_day(flag.since)}"
+        before = f"it was {_format_value(flag.before, contents)} before it {change}"
         news.append((flag.run, f"{contents.label}{where} is still {_format_value(flag.value, contents)}; {before}"))
     return news
 

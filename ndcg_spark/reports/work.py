@@ -1,4 +1,4 @@
-"""The work of the `report` job. Methods named `run` run Spark actions."""
+"""The work of the `report` job. `run` reads the tables; `DrawReport` does so by Spark actions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ndcg_spark.jobs.runner import Outcome, Work
-from ndcg_spark.reports.assembly import report
+from ndcg_spark.reports.assembly import Report
 from ndcg_spark.reports.message import build_message
 from ndcg_spark.reports.sentences import list_contrary_gates, write_headline
 from ndcg_spark.reports.settings import ReportJobSettings
@@ -22,15 +22,19 @@ class DrawReport(Work[ReportJobSettings]):
         import ndcg_spark.reports.figures
         import ndcg_spark.reports.page  # noqa: F401  # fails without matplotlib or Jinja2
 
+    def build_report(self, **options: Any) -> Report:
+        """Build the report from the tables."""
+        from ndcg_spark.reports.api import report
+
+        frames: dict[str, Any] = {name: table.frame for name, table in self.tables.items()}
+        return report(frames.pop("metrics"), **frames, query_text_col=self.settings.query_text_col, **options)
+
     def run(self) -> Outcome:
-        """Read the tables and draw the page; runs actions."""
-        settings, frames = self.settings, {name: table.frame for name, table in self.tables.items()}
+        """Read the tables and draw the page."""
+        settings = self.settings
         with self.job.step("reading tables"):
-            night_report = report(
-                frames.pop("metrics"),
-                **frames,
+            night_report = self.build_report(
                 changed=settings.diagnosis,
-                query_text_col=settings.query_text_col,
                 summary=settings.summary,
                 night=settings.run_date,
                 dataset=settings.dataset,

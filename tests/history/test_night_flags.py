@@ -16,8 +16,7 @@ from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError
 from ndcg_spark.history import FlagSettings, flag_changes, tasks
 from ndcg_spark.history.frames import judge_nights
-from ndcg_spark.history.local import collect_series, read_metric_rows
-from ndcg_spark.sources.local import open_memory_table
+from ndcg_spark.history.tasks import EPOCH
 
 BOTH = FlagSettings(direction="both")
 USUAL = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
@@ -29,10 +28,32 @@ def weekly(values, **changed):
     return [row | {"run_date": nth_night(7 * at)} for at, row in enumerate(rows)]
 
 
+def days(night):
+    return (night - EPOCH).days
+
+
 def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
-    """Rows of the worker, of series put together without Spark."""
-    series = collect_series(read_metric_rows(open_memory_table(rows, "rows")), settings)
-    return [row for batch in tasks.flag_nights(series, settings, columns) for row in batch.to_pylist()]
+    """Rows of the worker, of series put together as by Spark: with the nights of their run and of the table."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in tasks.SERIES), []).append(row)
+    series = []
+    for key, group in groups.items():
+        known = dict(zip(tasks.SERIES, key, strict=True))
+        of_run = [row for row in rows if all(row[name] == known[name] for name in ("run", "metric", "k"))]
+        numbers = ("value", "std_error", "config_hash", "n_queries", "rules")
+        known["nights"] = [
+            {"day": days(row["run_date"]), **{name: row.get(name) for name in numbers}} for row in group
+        ]
+        sets = {(row["run_date"], row["config_hash"], row.get("rules"), row["segment_by"]) for row in of_run}
+        known["run_nights"] = [
+            {"day": days(run_date), "config_hash": config_hash, "rules": rules, "segment_by": segment_by}
+            for run_date, config_hash, rules, segment_by in sets
+        ]
+        known["table_nights"] = None if known["segment_by"] else sorted({days(row["run_date"]) for row in rows})
+        series.append(known)
+    (batch,) = tasks.flag_nights(iter([pa.RecordBatch.from_pylist(series)]), settings, columns)
+    return batch.to_pylist()
 
 
 def flags(rows, settings=BOTH):

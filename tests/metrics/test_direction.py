@@ -47,10 +47,11 @@ from ndcg_spark.reports.contents import (
     TrendPoint,
 )
 from ndcg_spark.reports.page import draw_page
-from ndcg_spark.reports.queries import QueryTable
+from ndcg_spark.reports.queries import name_queries
 from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Contents, Differences, Flags, Segments, Trend
 from ndcg_spark.reports.settings import ReportLimits
+from ndcg_spark.reports.spark_reading import SparkFlags, SparkQueries
 
 LARGER = (
     "ndcg", "dcg", "cg", "acg", "ap", "ap_r", "wap", "p", "r", "rprec", "rr", "success", "err", "rbp", "bpref",
@@ -319,7 +320,7 @@ def test_ongoing_changes_of_a_report(spark):
     flags = judge_nights(spark.createDataFrame(rows, METRIC_COLUMNS), FlagSettings(direction="both")).cache()
     for metric, ways in metrics.items():
         scope = Scope("", nth_night(2), ("rise", "fall"), metric, 10)
-        ongoing = {(flag.run, flag.by, flag.segment): flag for flag in Flags.read(flags, scope).ongoing}
+        ongoing = {(flag.run, flag.by, flag.segment): flag for flag in Flags.read(SparkFlags(flags), scope).ongoing}
         assert set(ongoing) == {(way, *segment) for way in ways for segment in (("", ""), ("country", "US"))}
         for (way, *_), flag in ongoing.items():
             assert (flag.value, flag.before) == (0.44 + SIGNS[way] * 0.1, 0.44)
@@ -436,9 +437,11 @@ def test_queries_of_a_report(per_query):
     worst, losses = {}, {}
     for metric in OF_QUERIES:
         scope = Scope(dataset="", run_date=None, runs=("new", "old"), metric=metric, k=3)
-        table = QueryTable.from_frame(per_query, scope)
-        worst[metric] = [row.query for row in table.find_lowest() if row.run == "new"][:1]
-        losses[metric] = [row.query for row in table.find_losses(before=None, baseline="old")]
+        table = SparkQueries(per_query, scope)
+        worst[metric] = [row.query for row in name_queries(table.find_lowest(), table.keys) if row.run == "new"][:1]
+        losses[metric] = [
+            row.query for row in name_queries(table.find_losses(before=None, baseline="old"), table.keys)
+        ]
     assert worst == {name: ["b"] if direction is False else ["a"] for name, direction in OF_QUERIES.items()}
     assert losses == {
         name: {True: ["a"], False: ["b"], None: ["a", "b"]}[direction] for name, direction in OF_QUERIES.items()

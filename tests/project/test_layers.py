@@ -124,7 +124,7 @@ BAD = {
         ("ndcg_spark.comparison.tasks.a", "from ndcg_spark.core.columns import named"),
         ("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.work import open_inputs"),
         ("ndcg_spark.evaluation.settings", "from ndcg_spark.comparison.kernels import paired"),
-        ("ndcg_spark.reports", "from ndcg_spark.reports.assembly import report", True),  # loads what is in it
+        ("ndcg_spark.reports", "from ndcg_spark.reports.api import report", True),  # loads what is in it
     ],
     find_foreign_imports: [
         (TASKS, "from pyspark.sql import Row"),

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from support.main_job import assert_refused, mean_ndcg, run_command, write_table
 
-pytestmark = pytest.mark.usefixtures("spark")
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.usefixtures("also_without_spark")]
 BAD = datetime.now(timezone.utc).date()  # or yesterday, if a test runs after midnight: the page accepts both
 GOOD = BAD - timedelta(days=1)
 GOOD_DAY, BAD_DAY = (f"{day.day} {day:%B %Y}" for day in (GOOD, BAD))

@@ -28,11 +28,12 @@ from ndcg_spark.history import FlagSettings
 from ndcg_spark.history.frames import judge_nights
 from ndcg_spark.reports import ReportLimits, reading
 from ndcg_spark.reports.contents import SegmentFlag
-from ndcg_spark.reports.queries import QueryTable
 from ndcg_spark.reports.sections import Flags
 from ndcg_spark.reports.sentences import describe_difference, describe_quartiles, list_notices, write_headline
+from ndcg_spark.reports.spark_reading import SparkQueries
 from ndcg_spark.reports.wording import clean_text
 
+pytestmark = pytest.mark.usefixtures("also_without_spark")
 GATES = ["ndcg@10>=0.43", "dcg@10>1"]
 
 
@@ -41,7 +42,7 @@ def metrics(spark):
     return create_metrics_table(spark)
 
 
-def test_report_reads_all_tables(spark, metrics):
+def test_report_reads_all_tables(spark, metrics, also_without_spark):
     """Flags of segments: two of tonight, the farthest first, and two of an earlier night."""
     flags = spark.createDataFrame(
         [
@@ -58,6 +59,7 @@ def test_report_reads_all_tables(spark, metrics):
     )
     tables = {"per_query": create_query_table(spark), "comparison": create_comparison_table(spark), "flags": flags}
     contents = report(metrics, **tables, summary=SUMMARY, gates=GATES).contents
+    assert len(also_without_spark) == 1
     expected = Flags(
         nights={(NIGHTS[2], "new"): "low, \u22127.1 spreads from the usual value, limit 4.5"},
         segments=tuple(
@@ -141,8 +143,7 @@ def test_quartiles_are_exact_up_to_a_limit_and_then_estimated(spark):
     frame = spark.createDataFrame(rows, "run string, q string, k int, ndcg double")
     scope = reading.Scope(dataset="shop", run_date=None, runs=tuple(values), metric="ndcg", k=10)
     by_run = {
-        distribution.run: distribution
-        for distribution in QueryTable.from_frame(frame, scope).count_distributions(max_exact=4)
+        distribution.run: distribution for distribution in SparkQueries(frame, scope).count_distributions(max_exact=4)
     }
     assert by_run["four"].quartiles == pytest.approx((0.095, 0.133, 0.217), abs=1e-15)
     assert by_run["five"].quartiles == pytest.approx((0.1, 0.2, 0.3), abs=1e-15)

@@ -23,8 +23,8 @@ from ndcg_spark.reports.contents import (
     read,
 )
 from ndcg_spark.reports.queries import Queries
+from ndcg_spark.reports.reading import SEGMENT_COLUMNS
 from ndcg_spark.reports.sections import (
-    _SEGMENT_COLUMNS,
     Accounting,
     Contents,
     Differences,
@@ -241,7 +241,7 @@ def _build_segments(
     rows: list[dict[str, Any]], night: date, before: date | None, results: Sequence[RunResult]
 ) -> Segments:
     names = ("run", "segment_by", "segment", "metric", "k")
-    columns = (*names, *_SEGMENT_COLUMNS)
+    columns = (*names, *SEGMENT_COLUMNS)
     by_key = {(row["run_date"], *(row[name] for name in names)): row for row in rows}
     segment_rows = []
     for result in results:
