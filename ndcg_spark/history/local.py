@@ -29,16 +29,21 @@ from ndcg_spark.history.plan import (
     require_query_columns,
 )
 from ndcg_spark.history.settings import METRIC_TABLE, NIGHT, FlagSettings, MetricRows
-from ndcg_spark.sources.local import LocalTable, TablePart, filter_rows, find_type_obstacle, read_columns
+from ndcg_spark.sources.local import (
+    LocalTable,
+    TablePart,
+    filter_rows,
+    find_result_obstacle,
+    find_type_obstacle,
+    read_columns,
+)
 
-MAX_METRIC_BYTES = 256 * 2**20
-"""Larger files of a metric table are read by Spark, whose executors share the rows."""
 _TEXTS = ("run", "segment_by", "segment", "metric", "config_hash", RULES, "dataset")
 _METRIC_TYPES = {
     "run_date": pa.date32(),
     **dict.fromkeys(_TEXTS, pa.string()),
     **dict.fromkeys(("value", "std_error"), pa.float64()),
-    **dict.fromkeys(("k", "n_queries"), pa.int64()),
+    **{"k": pa.int32(), "n_queries": pa.int64()},
     "computed_at": pa.timestamp("us", "UTC"),
 }
 _PER_QUERY_TYPES = {
@@ -56,9 +61,7 @@ _SERIES_PER_BATCH = 1000
 
 def find_metric_table_obstacle(table: LocalTable) -> str | None:
     """Describe in a clause why only Spark reads a metric table; None if `read_metric_rows` does."""
-    if table.n_bytes > MAX_METRIC_BYTES:
-        return f"{table.name} has more than {MAX_METRIC_BYTES >> 20} MiB"
-    return find_type_obstacle(table, _METRIC_TYPES)
+    return find_result_obstacle(table, _METRIC_TYPES)
 
 
 def find_per_query_obstacle(table: LocalTable, query: Sequence[str]) -> str | None:
@@ -89,7 +92,6 @@ def name_nights(rows: pa.Table) -> pa.Table:
     columns = {NIGHT if name == "run_date" else name: rows.column(name) for name in rows.column_names}
     columns |= {name: pc.fill_null(columns[name], "") for name in ("run", "segment_by", RULES)}
     columns["segment"] = pc.if_else(pc.equal(columns["segment_by"], ""), "", columns["segment"])
-    columns["k"] = columns["k"].cast(pa.int32())
     return pa.table(columns)
 
 

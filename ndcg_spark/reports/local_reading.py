@@ -19,7 +19,7 @@ from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import reading
 from ndcg_spark.reports.contents import Distribution, is_within_1
 from ndcg_spark.reports.reading import BEFORE, BINS, SEPARATOR, VALUE, Columns, FlagRows, Rows, Scope
-from ndcg_spark.sources.local import LocalTable, filter_rows, find_type_obstacle, read_columns
+from ndcg_spark.sources.local import LocalTable, filter_rows, find_result_obstacle, find_type_obstacle, read_columns
 
 _TIME = pa.timestamp("us", "UTC")
 _TYPES = {
@@ -34,17 +34,13 @@ _TYPES = {
     "array<bigint>": pa.list_(pa.int64()),
 }
 _COUNTS = {"n_items": pa.int64(), "n_relevant": pa.int64(), RULES: pa.string()}
-MAX_BYTES = 2**28
-"""Size of the files of a table of results beyond which Spark reads it."""
 
 
 def find_obstacle(table: LocalTable, columns: Columns) -> str | None:
     """Describe in a clause why only Spark reads a table of results; None if this module does."""
-    if table.n_bytes > MAX_BYTES:
-        return f"{table.name} is larger than {MAX_BYTES // 2**20} MiB"
     if "night" in columns.types and not table.info.has("night"):
         return f"{table.name} has no column 'night'"
-    return find_type_obstacle(table, _list_types(columns))
+    return find_result_obstacle(table, _list_types(columns))
 
 
 def find_queries_obstacle(table: LocalTable) -> str | None:
@@ -101,6 +97,11 @@ def _select_scope(rows: pa.Table, scope: Scope) -> pa.Table:
 def _order_by(row: dict[str, Any], *columns: str) -> tuple[Any, ...]:
     """Return a sort key by columns, null first."""
     return tuple((row[name] is not None, row[name] if row[name] is not None else "") for name in columns)
+
+
+def _descend(value: float | None) -> float:
+    """Return a sort key for values of 0 and above: the largest first, null last."""
+    return 1.0 if value is None else -value
 
 
 def _seconds(row: dict[str, Any], column: str) -> int | None:
@@ -161,7 +162,7 @@ class LocalMetrics(reading.MetricTable):
             and (row["segment_by"] or not runs or row["run"] in runs)
         ]
         missing.sort(key=lambda row: _order_by(row, "run", "segment_by", "segment"))
-        missing.sort(key=lambda row: (row["segment_by"] != "", -(row["last_queries"] or -1)))
+        missing.sort(key=lambda row: (row["segment_by"] != "", _descend(row["last_queries"])))
         return missing[: scope.limits.segments + 1], sum(row["segment_by"] != "" for row in missing)
 
     def read_segments(self, scope: Scope) -> tuple[Rows, int]:
@@ -176,14 +177,14 @@ class LocalMetrics(reading.MetricTable):
                 pc.equal(segments.column("run_date"), pa.scalar(scope.before, pa.date32())),
             )
         )
-        found = [
+        segment_rows = [
             {name: row[name] for name in (*keys, *reading.SEGMENT_COLUMNS)}
             | {f"before_{name}": before.get(key, {}).get(name) for name in reading.SEGMENT_COLUMNS}
             for key, row in now.items()
         ]
-        found.sort(key=lambda row: _order_by(row, "run", "segment_by", "segment"))
-        found.sort(key=lambda row: -(row["n_queries"] if row["n_queries"] is not None else -1))
-        return found[: scope.limits.segments], len(found)
+        segment_rows.sort(key=lambda row: _order_by(row, "run", "segment_by", "segment"))
+        segment_rows.sort(key=lambda row: _descend(row["n_queries"]))
+        return segment_rows[: scope.limits.segments], len(segment_rows)
 
 
 class LocalFlags(reading.FlagTable):
@@ -210,7 +211,7 @@ class LocalFlags(reading.FlagTable):
         segments = [
             row for row in tonight if row["segment_by"] and row["status"] in (night_flags.LOW, night_flags.HIGH)
         ]
-        segments.sort(key=lambda row: -_distance(row))
+        segments.sort(key=lambda row: _descend(_distance(row)))
         earlier: dict[tuple[date, str | None], Rows] = {}
         since: dict[tuple[Any, ...], date] = {}
         for row in flagged:
@@ -224,7 +225,7 @@ class LocalFlags(reading.FlagTable):
             for row in by_status.get(night_flags.ONGOING, [])
             if larger_is_better is None or row["z"] is None or (row["z"] < 0) == larger_is_better
         ]
-        ongoing.sort(key=lambda row: (row["z"] is not None, -_distance(row)))
+        ongoing.sort(key=lambda row: (row["z"] is not None, _descend(_distance(row))))
         nights = [night for night in pc.unique(flags.column("night")).to_pylist() if night is not None]
         sources = [_seconds(row, "source_computed_at") for row in tonight]
         return FlagRows(
@@ -234,8 +235,7 @@ class LocalFlags(reading.FlagTable):
             ongoing=ongoing[: scope.limits.segments],
             earlier=[
                 {"night": night, "run": run, "n": len(rows), "farthest": max(rows, key=_rank_distance)}
-                for (night, run), rows in [*earlier.items()][:limit]
-                if run is not None
+                for (night, run), rows in [item for item in earlier.items() if item[0][1] is not None][:limit]
             ],
             n_segments=len(segments),
             n_earlier=sum(map(len, earlier.values())),
@@ -245,13 +245,13 @@ class LocalFlags(reading.FlagTable):
         )
 
 
+def _distance(row: dict[str, Any]) -> float | None:
+    """Return how far a value is from usual, in units of its history."""
+    return None if row["z"] is None else abs(row["z"])
+
+
 def _rank_distance(row: dict[str, Any]) -> tuple[Any, ...]:
-    return (abs(row["z"] or 0.0), *_order_by(row, "segment_by", "segment"))
-
-
-def _distance(row: dict[str, Any]) -> float:
-    """Return how far a value is from usual; below 0 if unknown, so that it comes last."""
-    return -1.0 if row["z"] is None else abs(row["z"])
+    return (_distance(row) or 0.0, *_order_by(row, "segment_by", "segment"))
 
 
 class LocalComparisons(reading.ComparisonTable):
@@ -269,9 +269,7 @@ class LocalComparisons(reading.ComparisonTable):
         night = scope.run_date
         rows = [row for row in self._select_all_nights(scope) if night is None or _is_of_night(row, night)]
         rows.sort(key=lambda row: _order_by(row, "run", "baseline", "segment_by", "segment"))
-        rows.sort(
-            key=lambda row: (row["segment_by"] != "", -(row["n_queries"] if row["n_queries"] is not None else -1))
-        )
+        rows.sort(key=lambda row: (row["segment_by"] != "", _descend(row["n_queries"])))
         return rows[: scope.limits.comparisons + 1]
 
     def find_last_night(self, scope: Scope) -> date | None:
@@ -378,10 +376,8 @@ class LocalQueries(reading.QueryTable):
             rows = _select(rows, pc.not_equal(rows.column("run"), baseline))
         other = other.select([*on, VALUE]).rename_columns([*on, BEFORE])
         joined = rows.join(other, on, join_type="inner")
-        fall, larger_is_better = (
-            pc.subtract(joined.column(BEFORE), joined.column(VALUE)),
-            direction_of(self.scope.metric),
-        )
+        fall = pc.subtract(joined.column(BEFORE), joined.column(VALUE))
+        larger_is_better = direction_of(self.scope.metric)
         loss = pc.abs(fall) if larger_is_better is None else fall if larger_is_better else pc.negate(fall)
         joined = joined.append_column("__loss", loss)
         return self._take_first_of_each_run(_select(joined, pc.greater(loss, 0.0)), [("__loss", "descending")])
@@ -403,7 +399,7 @@ class LocalTexts(reading.TextTable):
 
     def _find_texts(self, keys: Sequence[str], queries: Sequence[str]) -> dict[str, str | None]:
         rows = read_columns(self._table, {name: self.info.type_of(name) for name in (*keys, self.column)})
-        names = [pc.fill_null(rows.column(key).cast(pa.string()), "null") for key in keys]
+        names = [rows.column(key).cast(pa.string()) for key in keys]  # stored queries have no null key
         texts = pa.table(
             {
                 "query": pc.binary_join_element_wise(*names, SEPARATOR),

@@ -231,7 +231,7 @@ class QueryTable(ABC):
                 "the per-query table has no columns between 'run' and 'k' that name a query; Spark sorts the columns "
                 f"of json. A query puts them there: SELECT run, query_id, k, {column}, ... FROM json.`...`."
             )
-        info.require(column, f"metric {scope.metric}")
+        info.require_number(column, f"metric {scope.metric}")
         self.scope, self.value, self.has_nights = scope, column, info.has("run_date")
 
     @abstractmethod

@@ -32,6 +32,8 @@ _WORD = re.compile(r"(?!\s*[-+]?(NaN|Infinity)\s*$)([^\W\d_]|.*[g-oq-su-wyG-OQ-S
 """Texts that are not a number, date or time, even for Java, which parses 1d and 0x1p3 as numbers."""
 
 _MAX_BATCH_ROWS = 2**17
+MAX_RESULT_BYTES = 256 * 2**20
+"""Larger files of a table of means, flags or comparisons are read by Spark, whose executors share the rows."""
 
 
 class Part(Protocol):
@@ -187,6 +189,13 @@ def find_type_obstacle(table: LocalTable, types: Mapping[str, pa.DataType]) -> s
             if not _is_readable_as(info.type_of(column), expected):
                 return f"column {column!r} of {table.name} is {info.type_text(column)}, which Spark converts"
     return None
+
+
+def find_result_obstacle(table: LocalTable, types: Mapping[str, pa.DataType]) -> str | None:
+    """Describe like `find_type_obstacle` why only Spark reads a table of results, which is read whole."""
+    if table.n_bytes > MAX_RESULT_BYTES:
+        return f"{table.name} has more than {MAX_RESULT_BYTES >> 20} MiB"
+    return find_type_obstacle(table, types)
 
 
 def _is_readable_as(actual: pa.DataType, expected: pa.DataType) -> bool:

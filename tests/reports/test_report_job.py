@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+import pyarrow as pa
 import pytest
 from support.main_job import assert_refused, read_files, run_command, run_mean_ndcg, write_table
 from support.reports import SUMMARY, create_comparison_table, create_metrics_table, create_query_table
@@ -48,6 +49,57 @@ def test_report_of_two_nights_of_mean_ndcg(spark, tmp_path):
     assert "4 rows read = 4 evaluated + 0 rejected as bad + 0 left out by a stated rule" in text
     assert read_files(tmp_path).keys() >= {"report.html"}
     assert not [name for name in read_files(tmp_path) if "unfinished" in name]
+
+
+@pytest.mark.parametrize("more", [("--baseline", "old"), ("--metric", "dcg@10"), ("--run-date", "2026-01-29")])
+def test_both_engines_write_the_same_page(folder, tmp_path, more):
+    pages, said = {}, {}
+    tables = [word for name in ("per-query", "comparison") for word in (f"--{name}", folder / name.replace("-", "_"))]
+    for engine in ("local", "spark"):
+        page = tmp_path / f"{engine}.html"
+        more_tables = tables if "--baseline" in more else tables[:2]  # the comparison is of one night and metric
+        ended = run_command("report", "--metrics", folder / "metrics", *more_tables, *more, "--output", page,
+                            "--engine", engine)  # fmt: skip
+        assert ended.code == 0, ended.err
+        pages[engine], said[engine] = page.read_text(encoding="utf-8"), ended.out
+    assert pages["local"] == pages["spark"]
+    assert said["local"] == said["spark"]
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (("--run", "nobody"), "there is no run 'nobody'"),
+        (("--baseline", "nobody"), "'nobody'"),
+        (("--production", "nobody"), "'nobody'"),
+        (("--metric", "ap@10"), "'ap@10'"),
+        (("--dataset", "other"), "there is no data set 'other'"),
+        (("--run-date", "2026-02-28"), "has no rows of data set 'shop' on 2026-02-28"),
+        (("--per-query", "./absent"), "there is no path './absent'"),
+        (("--comparison", "PER_QUERY"), "is not in the comparison table"),
+        (("--metrics", "PER_QUERY"), "is not in the metric table"),
+        (("--per-query", "METRICS"), "per-query table"),
+        (("--per-query", "TEXTS"), "not a number"),
+        (("--metrics", "EMPTY"), "has no rows"),
+    ],
+)
+def test_both_engines_refuse_the_same(folder, tmp_path, more, named):
+    write_table(tmp_path / "empty.parquet", {"run": pa.array([], pa.string())} | dict.fromkeys(
+        ("segment_by", "segment", "metric"), pa.array([], pa.string())) | {"k": pa.array([], pa.int32()),
+        "value": pa.array([], pa.float64())})  # fmt: skip
+    texts = {"run": ["old"], "query": ["a"], "k": pa.array([10], pa.int32()), "ndcg": ["high"]}
+    write_table(tmp_path / "texts.parquet", texts)
+    places = {"METRICS": folder / "metrics", "PER_QUERY": folder / "per_query",
+              "EMPTY": tmp_path / "empty.parquet", "TEXTS": tmp_path / "texts.parquet"}  # fmt: skip
+    options = {"--metrics": folder / "metrics", more[0]: places.get(more[1], more[1])}
+    said = set()
+    for engine in ("local", "spark"):
+        words = [word for option in options.items() for word in option]
+        ended = run_command("report", *words, "--output", tmp_path / "page.html", "--engine", engine)
+        assert_refused(ended, named)
+        assert not (tmp_path / "page.html").exists()
+        said.add(ended.err)
+    assert len(said) == 1
 
 
 def test_report_shows_a_diagnosis(folder, tmp_path):
