@@ -49,7 +49,7 @@ def test_random_tables(spark, also_without_spark, seed):
     tables = {"metrics": [], "flags": [], "comparison": [], "per_query": []}
     for night in nights:
         for run in RUNS:
-            if is_rare():
+            if is_rare() or (seed == 7 and night == nights[-1] and run != "b"):
                 continue
             for by, segment in [("", ""), *SEGMENTS]:
                 if by and is_rare(0.3):
@@ -67,6 +67,8 @@ def test_random_tables(spark, also_without_spark, seed):
                 tables["metrics"].append(build_metric_row(run, night, null_or(value), null_or(0.01), **known))
                 z = null_or(float(round(random.normal() * 2)))
                 status, weekday = str(random.choice(STATUSES)), str(random.choice([tasks.BEFORE, "any"]))
+                if seed == 0 and night == nights[-1]:
+                    status, z = tasks.LOW, None if segment == "DE" else 0.0
                 flag = (
                     night,
                     null_or(run) if run == "a" else run,
@@ -105,7 +107,7 @@ def test_random_tables(spark, also_without_spark, seed):
     texts = [("DE" if at else None, at, null_or(f"text {at}")) for at in range(0, 40, 2)]
     frames["query_texts"] = spark.createDataFrame(texts, "country string, query_id bigint, query_text string")
     limits = ReportLimits(segments=3, nights=4, queries=4) if seed > 3 else None
-    baseline, runs = "a" if seed % 3 == 0 else None, ("b",) if seed in (1, 5, 7) else ()
+    baseline, runs = "a" if seed % 3 == 0 else None, ("b", "c") if seed in (1, 5, 7) else ()
     with suppress(NdcgSparkError):  # of a run that lacks the night: both engines must refuse alike
         report(frames.pop("metrics"), **frames, limits=limits, baseline=baseline, runs=runs, night=nights[-1])
     assert also_without_spark
