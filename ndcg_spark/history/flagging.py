@@ -198,7 +198,8 @@ def _format_no_flag(facts: Mapping[str, Any], settings: FlagSettings) -> str:
     short_history, usual = facts["short_history"], facts["by_status"].get(USUAL, 0)
     if short_history is None:
         return "no flag" if usual else "nothing could be judged: no night has a value"
-    lacks = f"{short_history['nights']:,} earlier nights, {settings.fewest_any_day} needed"
+    n = short_history["nights"] or 0
+    lacks = f"{n:,} earlier {'night' if n == 1 else 'nights'}, {settings.fewest_any_day} needed"
     if usual:
         return f"no flag; some could not be judged by history: {lacks}"
     if short_history["held_against_the_night_before"]:
