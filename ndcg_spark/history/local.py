@@ -43,7 +43,7 @@ _METRIC_TYPES = {
     "run_date": pa.date32(),
     **dict.fromkeys(_TEXTS, pa.string()),
     **dict.fromkeys(("value", "std_error"), pa.float64()),
-    **{"k": pa.int32(), "n_queries": pa.int64()},
+    **dict.fromkeys(("k", "n_queries"), pa.int64()),
     "computed_at": pa.timestamp("us", "UTC"),
 }
 _PER_QUERY_TYPES = {
@@ -92,6 +92,7 @@ def name_nights(rows: pa.Table) -> pa.Table:
     columns = {NIGHT if name == "run_date" else name: rows.column(name) for name in rows.column_names}
     columns |= {name: pc.fill_null(columns[name], "") for name in ("run", "segment_by", RULES)}
     columns["segment"] = pc.if_else(pc.equal(columns["segment_by"], ""), "", columns["segment"])
+    columns["k"] = pc.min_element_wise(columns["k"], 2**31 - 1, skip_nulls=False).cast(pa.int32())  # as Spark does
     return pa.table(columns)
 
 

@@ -114,6 +114,7 @@ class Turns:
         """
         lines = [sorted(line.replace(",", "").split()) for line in ended.complaints if " added to " not in line]
         facts = json.loads((self.folder / "out.json").read_text()) if ended.code == 0 else {}
+        facts = {name: value for name, value in facts.items() if name not in OF_THE_MOMENT}
         if "periods" in facts:  # in no order
             facts["periods"] = sorted(map(repr, facts["periods"]))
         return repr((ended.code, ended.out, lines, facts)).replace(str(self.folder / name), "FOLDER")
