@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from fractions import Fraction
 from itertools import product
@@ -386,6 +387,15 @@ def test_a_detectable_effect_at_low_levels(df, alpha):
         return (stats.norm.sf(limit * s - effect) + stats.norm.cdf(-limit * s - effect)) * density
 
     assert sum(integrate.quad(actual, *ends)[0] for ends in ((0, 1), (1, 9))) == pytest.approx(0.8, abs=1e-9)
+
+
+@pytest.mark.parametrize("df", [1, 2, 3, 11, 119, 10**6])
+def test_probabilities_and_quantiles_of_t_have_the_bits_of_scipy(df):
+    for t in (0.0, 1e-300, 0.1, 1.96, 3.3, 40.0, 1e5, math.inf):
+        assert student.two_sided_p(-t, df) == 2 * stats.t.sf(t, df)
+        assert [student.upper_p(sign * t, df) for sign in (1, -1)] == [stats.t.sf(t, df), stats.t.sf(-t, df)]
+    for level in (1e-9, 0.05, 0.5, 0.975, 0.9995, 1.0):
+        assert student.t_quantile(level, df) == stats.t.ppf(level, df)
 
 
 def test_without_scipy_the_extra_is_named(monkeypatch):
