@@ -25,17 +25,18 @@ FLAGS_DDL = (
 )
 COMPARISONS_DDL = (
     "run string, baseline string, segment_by string, segment string, metric string, k int, difference double, "
-    "n_queries bigint, run_date date, dataset string, source_computed_at timestamp"
+    "n_queries bigint, run_date date, dataset string, source_computed_at timestamp, period string, "
+    "period_start date, period_end date"
 )
 QUERIES_DDL = (
     "run string, country string, query_id bigint, k int, ndcg double, tied_share double, n_items bigint, "
-    "n_relevant bigint, rules string, run_date date, dataset string"
+    "n_relevant bigint, weight double, rules string, run_date date, dataset string"
 )
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_tables(spark, also_without_spark, seed):
-    """Metrics where more or less is better, missing nights, runs and segments, nulls and ties, and low limits."""
+    """Metrics where more or less is better, missing nights, runs and segments, nulls, ties, periods, weights, low limits."""
     random = np.random.default_rng(seed)
     metric = ("ndcg", "tied_share")[seed % 2]
     nights = [FIRST + timedelta(days=at) for at in range(9) if random.random() < 0.8]
@@ -87,7 +88,12 @@ def test_random_tables(spark, also_without_spark, seed):
                 tables["flags"].append((*flag, weekday, null_or("shop"), null_or(computed)))
                 if run != "a":
                     difference = (run, "a", by, segment, metric, 10, round(float(random.normal()), 1))
-                    tables["comparison"].append((*difference, null_or(n), night, null_or("shop"), null_or(computed)))
+                    stamps = (null_or("shop"), null_or(computed))
+                    start = night - timedelta(days=int(random.integers(7)))
+                    period = str(random.choice(["week", "rolling_7"])), start, start + timedelta(days=6)
+                    tables["comparison"].append((*difference, null_or(n), night, *stamps, None, None, None))
+                    if is_rare(0.5):
+                        tables["comparison"].append((*difference, n, null_or(start), *stamps, *period))
             for at in range(40):
                 value, n_relevant = null_or(round(float(random.random()), 1)), null_or(int(random.integers(3)))
                 query = (
@@ -99,6 +105,7 @@ def test_random_tables(spark, also_without_spark, seed):
                     value,
                     at,
                     n_relevant,
+                    null_or(float(random.integers(3))) if seed % 4 > 1 else 1.0,
                     "evaluator=x",
                 )
                 tables["per_query"].append((*query, night, "shop"))
