@@ -76,7 +76,7 @@ def build_reports_twice(monkeypatch):
         local = None if options["list_notes"] else convert(tables, frames)
         if local is not None:
             same, refusal = catch(lambda: build_by_spark(local, **options))
-            assert (type(refusal), str(refusal)) == (type(error), str(error))
+            assert (type(refusal), str(refusal)) == (type(error), str(error)), (refusal, error)
             if not error:
                 for name in (field.name for field in fields(actual.contents)):
                     assert asdict_or_value(getattr(same.contents, name)) == asdict_or_value(
