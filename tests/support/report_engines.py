@@ -79,9 +79,8 @@ def build_reports_twice(monkeypatch):
             assert (type(refusal), str(refusal)) == (type(error), str(error)), (refusal, error)
             if not error:
                 for name in (field.name for field in fields(actual.contents)):
-                    assert asdict_or_value(getattr(same.contents, name)) == asdict_or_value(
-                        getattr(actual.contents, name)
-                    )
+                    found, expected = (asdict_or_value(getattr(each.contents, name)) for each in (same, actual))
+                    assert found == expected, (name, found, expected)
             built.append(actual)
         if error:
             raise error
