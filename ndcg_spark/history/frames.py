@@ -549,8 +549,8 @@ def flag_changes(
     -----
     With at least 8 earlier nights of the weekday these are the history; else all earlier nights are, if there are 28;
     else the night is held against the one before it at level 0.001: as of independent nights, or, by `per_query`, by
-    a paired t-test. A query that one of the two nights lacks is left out then, and counted in `rule`. Where weight or
-    segments of a query differ, those of the later night count.
+    a paired t-test, if they share at least half of the queries of each. A query that one of the two nights lacks is
+    left out then, and counted in `rule`. Where weight or segments of a query differ, those of the later night count.
     A series is `missing` on a night that the table has: its run has no row, or it has no value there, although it had
     one on the latest seven nights (within 31 days) or on some of them. A segment is missing only if its run was
     computed by the same `config_hash` on these nights, or by the same `rules` with other segments of the same

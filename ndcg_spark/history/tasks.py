@@ -156,7 +156,7 @@ TO_PAIR_COLUMNS = {
     **FLAG_COLUMNS,
     RULES: "string",
     **{"before": "date", "before_value": "double"},
-    **{"history_days": "array<int>", "history_values": "array<double>"},
+    **{"history_days": "array<int>", "history_values": "array<double>", "history_errors": "array<double>"},
 }
 """Nights to compare query by query, with their rules if known, and the nights before, in order."""
 MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
@@ -175,6 +175,8 @@ _NO_SPREAD = {
 LEVEL = 0.001
 """Level of the test against the night before: low, because a night has many groups and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
+FEWEST_PAIRED = 0.5
+"""Smallest share of the queries of a night that its pairs must be; fewer do not stand for the night."""
 LATEST_NIGHTS, LATEST_DAYS = 7, 31
 """A series is missing only if it had a value on one of the latest 7 nights, within 31 days."""
 MISSING_CHANCE = 0.01
@@ -216,20 +218,37 @@ def flag_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Ite
 
 
 def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
+    """Judge a night by the queries that it shares with the night before, if these are most of both nights."""
     pairs = row["paired"]
     if pairs is None or pairs["std_error"] is None or not (pairs["std_error"] or pairs["difference"]):
         return row  # equal pairs say nothing about queries that only one night has
-    days, values = row["history_days"], row["history_values"]
-    nights = [{"day": day, "value": value} for day, value in zip(days, values, strict=True)]
+    n_all = pairs["n_queries"] + max(pairs["n_only_run"], pairs["n_only_baseline"])
+    share = pairs["n_queries"] / n_all
+    if share < FEWEST_PAIRED:
+        return row
+    names = ("history_days", "history_values", "history_errors")
+    nights = [
+        dict(zip(("day", "value", "std_error"), night, strict=True))
+        for night in zip(*map(row.get, names), strict=True)
+    ]
+    tonight = {"day": _to_day(row["night"]), "value": row["value"], "std_error": row["std_error"]}
+    by_pairs = _judge_difference(pairs["difference"], pairs["std_error"], BEFORE_PAIRED, pairs["df"])
 
-    def judge(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-        return _judge_difference(night["value"] - before["value"], pairs["std_error"], BEFORE_PAIRED, pairs["df"])
+    def judge(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
+        """Compare two nights whose pairs are not known: as many as tonight, with the same error."""
+        if night is tonight and before is nights[-1]:
+            return by_pairs
+        errors = (night["std_error"], before["std_error"]) if share < 1 else (0.0, 0.0)
+        if None in errors:
+            return None
+        # Of shared queries the error is that of pairs; the others are independent.
+        error = math.hypot(share * pairs["std_error"], math.sqrt(1 - share) * math.hypot(*errors))
+        return _judge_difference(night["value"] - before["value"], error, BEFORE_PAIRED, pairs["df"])
 
-    difference = pairs["difference"]
-    judgment = {"median": row["before_value"]}
-    judgment |= _judge_difference(difference, pairs["std_error"], BEFORE_PAIRED, pairs["df"])
-    nights.append({"day": _to_day(row["night"]), "value": nights[-1]["value"] + difference})
-    judgment |= _relate_to_flags(nights, judge, partial(is_flagged_side, settings.direction, row["metric"]))
+    judgment = {"median": row["before_value"], **by_pairs}
+    judgment |= _relate_to_flags(
+        [*nights, tonight], judge, partial(is_flagged_side, settings.direction, row["metric"])
+    )
     return _add_rule(row, judgment, settings)
 
 
@@ -360,8 +379,8 @@ def _judge_by_night_before(
     """Name the night before, and compare a night with it if the errors of both are known."""
     before = earlier[-1]
     history = {"before": day_to_date(before["day"]), "before_value": before["value"]}
-    history |= {"history_days": [other["day"] for other in earlier]}
-    history |= {"history_values": [other["value"] for other in earlier]}
+    for name, column in (("history_days", "day"), ("history_values", "value"), ("history_errors", "std_error")):
+        history[name] = [other[column] for other in earlier]
     judgment = _judge_by_errors(night, before)
     if judgment is None:
         return history

@@ -366,6 +366,36 @@ def test_pairs_that_did_not_change_leave_the_night_to_the_means():
     assert (actual["status"], actual["weekday"]) == ("high", "before_paired")
 
 
+def test_few_pairs_do_not_stand_for_a_night():
+    """14 of 180 queries return, nearly unchanged; the mean of the others fell. A night before was a little lower."""
+    rows = [row | {"std_error": 0.009} for row in build_metric_rows([0.978, 0.975, 0.977, 0.839])]
+    few = {"n_queries": 14, "n_only_run": 166, "n_only_baseline": 166, "df": 13.0}
+    actual = flags_of_pairs(rows, difference=0.0001, std_error=0.00016, **few)
+    assert actual == flags(rows)
+    assert [row["status"] for row in actual.values()] == ["short_history"] * 3 + ["low"]
+    half = few | {"n_only_run": 14, "n_only_baseline": 13}
+    assert flags_of_pairs(rows, difference=-0.1, std_error=0.001, **half)[nth_night(3)]["weekday"] == "before_paired"
+    half["n_only_run"] = 15
+    assert flags_of_pairs(rows, difference=-0.1, std_error=0.001, **half)[nth_night(3)]["weekday"] == "before"
+
+
+@pytest.mark.parametrize("share", [0.5, 0.75, 0.9])
+def test_the_error_of_earlier_nights_counts_queries_that_they_do_not_share(share):
+    """Of n queries s are shared: the variance of the difference of means is (s var(pairs) + 2 (n - s) var) / n^2."""
+    n, spread, spread_of_pairs = 400, 0.3, 0.06
+    shared = round(share * n)
+    more = {"n_queries": shared, "n_only_run": n - shared, "n_only_baseline": n - shared, "df": shared - 1.0}
+    error = (shared * spread_of_pairs**2 + 2 * (n - shared) * spread**2) ** 0.5 / n
+    limit = scipy.stats.t.ppf(0.9995, shared - 1)
+    for fall, status in ((1.01, "ongoing"), (0.99, "short_history")):
+        low = 0.6 - fall * limit * error
+        rows = [row | {"std_error": spread / n**0.5} for row in build_metric_rows([0.6, low, low])]
+        row = flags_of_pairs(rows, difference=0.001, std_error=spread_of_pairs / shared**0.5, **more)[nth_night(2)]
+        assert row["status"] == status
+        if status == "ongoing":
+            assert (row["spread"], row["z"]) == (pytest.approx(error), pytest.approx(-fall * limit))
+
+
 def test_pairs_need_no_standard_errors_of_the_nights():
     rows = [row | {"std_error": None} for row in two_nights()]
     actual = flags_of_pairs(rows, difference=-0.03, std_error=0.005).values()
