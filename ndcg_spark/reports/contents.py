@@ -168,6 +168,8 @@ class Change:
     difference: float | None = None
     half: float | None = None
     since: date | None = None
+    rules: str = ""
+    """Rules that differ, if they are known."""
 
 
 def compare_nights(now: Mean, before: Mean | None, since: date | None, *, same: bool, level: float) -> Change:

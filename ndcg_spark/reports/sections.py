@@ -148,6 +148,8 @@ class Trend(Section):
         if before is not None:
             same = now.is_like(before)
             change = contents.compare_nights(mean, before.mean, before.run_date, same=same, level=level)
+            if change.kind == "incomparable":
+                change = replace(change, rules=format_difference([before.rules, now.rules]))
         week_before = [point.mean for point in earlier if now.run_date - point.run_date == timedelta(days=7)]
         rejected = [point.mean.rejected_share for point in earlier if point.mean.rejected_share is not None]
         return RunResult(

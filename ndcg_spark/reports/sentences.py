@@ -73,7 +73,8 @@ def describe_change(change: Change, night: date | None, decimals: int) -> str:
     if change.kind == "lost":
         return f"no value to compare with {before}"
     if change.kind == "incomparable":
-        return f"not compared with {before}, which was computed differently"
+        rules = f"by other rules ({change.rules})" if change.rules else "differently"
+        return f"not compared with {before}, which was computed {rules}"
     if change.difference is None:
         return ""
     if change.kind == "unclear":
@@ -460,7 +461,8 @@ def list_warnings(contents: Contents) -> list[str]:
     for result in contents.results:
         name = _capitalize(_shorten(name_run(result.mean.run)))
         if result.change.kind == "incomparable":
-            warnings.append(f"{name} was computed differently before: numbers cannot be compared.")
+            rules = f"by other rules ({result.change.rules})" if result.change.rules else "differently"
+            warnings.append(f"{name} was computed {rules} before: to compare the nights, run the earlier ones again.")
         if not result.mean.n_queries:
             warnings.append(f"{name} has no query in the mean.")
         elif result.mean.is_small:

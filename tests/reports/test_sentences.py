@@ -102,6 +102,16 @@ def test_headline_describes_the_change(value, error, back, other, expected):
     assert headline.endswith(expected), headline
 
 
+def test_rules_that_changed_are_named():
+    rules = {NIGHTS[1]: "ties=worst;gain=linear", NIGHTS[2]: "ties=expected;gain=linear"}
+    contents = build_contents([build_metric_row("", night, 0.43, 0.002, rules=text) for night, text in rules.items()])
+    other = "computed by other rules (ties: worst and expected)"
+    assert write_headline(contents).endswith(f"not compared with 29 January 2026, which was {other}")
+    assert list_warnings(contents) == [
+        f"The ranker was {other} before: to compare the nights, run the earlier ones again."
+    ]
+
+
 def test_headline_is_the_worst_news():
     """Run b falls by .416, because US, with half of the queries, falls by .832; run a does not change."""
     rows = []
