@@ -222,6 +222,7 @@ def _write_lines(
             yield f"{table}-format = {json.dumps(table_format)}"
     yield from (_write_line(choice) for choice in choices if choice.option != "query")
     yield "# k = [10]  # cutoffs"
+    yield '# negative = "error"  # relevances below 0 are bad rows; by default they count against a ranking'
     if any(choice.option == "score" for choice in choices):
         yield '# null-score = "unretrieved"  # if items that were not retrieved are rows without a score'
     yield (
@@ -234,7 +235,7 @@ def _write_lines(
         yield ""
         yield "[[step]]"
         yield 'command = "compare-runs"'
-        yield '# baseline = "..."  # one of the rankers; by default, each pair is compared'
+        yield '# baseline = "..."  # one of the rankers, as mean-ndcg prints them; by default, each pair is compared'
         yield 'output = "./comparisons"'
     for command, output in (("flag-changes", "./flags"), ("report", "night-{run_date}.html")):
         yield ""
