@@ -14,7 +14,7 @@ from ndcg_spark.errors import InputRefusedError
 
 NAMES = {
     "query": "query_id qid query queryid search_id searchid request_id impression_id session_id user_id userid uid "
-    "user topic topic_id customer_id question_id",
+    "user topic topic_id customer_id question_id q",
     "item": "item_id iid item itemid doc_id docid doc document_id documentid docno product_id productid product sku "
     "asin movie_id movieid song_id video_id article_id content_id passage_id pid candidate_id url",
     "score": "score scores prediction predicted predicted_score pred similarity model_score ranker_score y_score "
@@ -135,7 +135,7 @@ def _require_column(info: TableInfo, option: str, names: str) -> Choice:
 def _describe_missing(info: TableInfo, option: str, names: str) -> str:
     return (
         f"no column of the {info.label} ({', '.join(info.names)}) has a usual name for the {option}, such as "
-        f"{', '.join(names.split()[:4])}"
+        f"{', '.join(names.split()[:4])}; a file written by hand (docs/examples/night.toml) can name any column"
     )
 
 

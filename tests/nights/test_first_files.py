@@ -101,7 +101,10 @@ def test_the_file_says_why(folder):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"a": [1], "b": [2]}, "has a usual name for the query"),
+        (
+            {"a": [1], "b": [2]},
+            "has a usual name for the query, such as query_id, qid, query, queryid; a file written by hand",
+        ),
         ({"query_id": ["q"], "item_id": ["i"]}, "score or rank"),
         ({"query_id": ["q"], "item_id": ["i"], "score": ["high"]}, "score or rank"),
         ({"query_id": ["q"], "item_id": ["i"], "score": [1.0]}, "name the table that has it with --judgments"),
