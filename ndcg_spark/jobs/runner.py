@@ -102,6 +102,7 @@ class JobRun:
         self._is_watched = request.log_format == "json" or request.run_log is not None
         self._code, self._began = 0, time.monotonic()
         self._status: str | None = None
+        self._message: str | None = None
         self._started_at = datetime.now(timezone.utc)
         night, self._dataset = request.logged_night_and_dataset
         self._night = night or self._started_at.date()
@@ -112,9 +113,9 @@ class JobRun:
     def tags(self) -> tuple[str, ...]:
         return f"ndcg-spark {self.command}", f"ndcg-spark run {self.id}"
 
-    def set_exit(self, code: int, status: str | None = None) -> None:
-        """Set the exit code, and the status if it does not follow from the code."""
-        self._code, self._status = code, status
+    def set_exit(self, code: int, status: str | None = None, message: str | None = None) -> None:
+        """Set the exit code, the status if it does not follow from the code, and the reason of a refusal."""
+        self._code, self._status, self._message = code, status, message
 
     def start(self) -> None:
         """Log that the run starts. Runs an action if there is a run log."""
@@ -145,7 +146,8 @@ class JobRun:
         If the run log cannot be written any more, that is a warning: the outputs of the job stay.
         """
         status, message = describe_end(error, self._code)
-        status = self._status or status if error is None else status
+        if error is None:
+            status, message = self._status or status, self._message
         seconds = time.monotonic() - self._began
         stopped = EXIT_TERMINATED if isinstance(error, TerminatedError) else EXIT_INTERRUPTED
         code = {REFUSED: EXIT_REFUSED, INTERRUPTED: stopped, FAILED: EXIT_CRASHED}.get(status, self._code)

@@ -91,6 +91,12 @@ class NightRun:
         ended_well = self.code in (endings.EXIT_DONE, endings.EXIT_GATE_NOT_MET)
         return FLAGGED if ended_well and FLAGGED in statuses and GATE_NOT_MET not in statuses else None
 
+    @property
+    def _reason(self) -> str | None:
+        """The first step that was refused or failed, and why."""
+        ended = (result for result in self.results if result.status in (REFUSED, FAILED))
+        return next((f"{result.step} {result.status}: {result.message}" for result in ended), None)
+
     def run(self, spark: SparkSession | None, *, resume: bool = False, stale: bool = False) -> int:
         """Check all steps, run them, and print the status of each.
 
@@ -119,7 +125,7 @@ class NightRun:
                     print("\n".join([f"steps of {self.night.run_date}:", *(f"  {result.line}" for result in shown)]))
             self._list_refused_night()
             job.progress.steps += [(f"{result.step}: {result.status}", result.seconds) for result in self.results]
-            job.set_exit(self.code, self._status)
+            job.set_exit(self.code, self._status, self._reason)
             job.end()
         if shown:
             lines = self.message["lines"]
@@ -130,12 +136,7 @@ class NightRun:
 
     def _list_refused_night(self) -> None:
         """Add the night to the index of a report that could not be drawn, because a step was refused or failed."""
-        reasons = [
-            f"{result.step} {result.status}: {result.message}"
-            for result in self.results
-            if result.status in (REFUSED, FAILED)
-        ]
-        if not reasons:
+        if self._reason is None:
             return
         for step, result in zip(self.steps, self.results, strict=True):
             index = Path(step.request.files.get("index", ""))
@@ -143,7 +144,7 @@ class NightRun:
                 from ndcg_spark.reports.index import add_night_without_result
 
                 before = index.read_text(encoding="utf-8")
-                after = add_night_without_result(before, step.request.run_date, reasons[0])
+                after = add_night_without_result(before, step.request.run_date, self._reason)
                 if after != before:
                     staged = StagedFile(str(index), after.rstrip("\n"))
                     staged.swap()

@@ -210,6 +210,8 @@ def test_a_refused_step_stops_those_that_need_it_and_no_others(folder):
         [complaint for complaint in ended.complaints if "2026-01-24" in complaint or "run " in complaint]
     )
     assert ("nightly", "refused", 2) in read_log(folder)
+    (message,) = [row["message"] for row in read_stored_rows(folder / "log") if row["command"] == "nightly"]
+    assert message.startswith("mean-ndcg refused: ")
     assert not (folder / "comparisons").exists()
 
 
