@@ -14,6 +14,7 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.rules import RULES, find_differing_rules, format_difference, read_rules
 from ndcg_spark.history import tasks as night_flags
+from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.history.settings import median_gap, missing_nights
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import contents
@@ -43,7 +44,7 @@ class Flags(Section):
     recovered: tuple[contents.SegmentFlag, ...] = ()
     """Runs and segments that were flagged before and are back to usual on the night."""
     ongoing: tuple[contents.SegmentFlag, ...] = ()
-    """Runs and segments that were flagged before, changed to the worse, and are still away from usual."""
+    """Runs and segments that were flagged before, changed to the worse, and are still away; one for each cause."""
 
     @classmethod
     def read(cls, table: FlagTable | None, scope: Scope) -> Flags:
@@ -61,7 +62,10 @@ class Flags(Section):
             segments=tuple(map(_read_segment_flag, rows.segments)),
             n_segments=rows.n_segments,
             recovered=tuple(read(contents.SegmentFlag, row, flag=night_flags.RECOVERED) for row in rows.recovered),
-            ongoing=tuple(read(contents.SegmentFlag, row, flag=night_flags.ONGOING) for row in rows.ongoing),
+            ongoing=tuple(
+                read(contents.SegmentFlag, cause.first, flag=night_flags.ONGOING)
+                for cause in group_by_cause(rows.ongoing)
+            ),
             earlier_segments={
                 (row["night"], clean_text(row["run"])): (
                     _read_segment_flag({"run": row["run"], **row["farthest"]}),

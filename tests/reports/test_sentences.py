@@ -7,6 +7,7 @@ import warnings
 from dataclasses import replace
 from datetime import date, timedelta
 
+import pyarrow as pa
 import pytest
 import scipy.stats
 from support.reports import (
@@ -26,6 +27,7 @@ from ndcg_spark.reports import ReportLimits
 from ndcg_spark.reports.assembly import Report, choose_shown_runs
 from ndcg_spark.reports.contents import Change, SegmentFlag, split_at_gaps
 from ndcg_spark.reports.index import add_night_without_result
+from ndcg_spark.reports.local_reading import LocalFlags
 from ndcg_spark.reports.message import _describe_share
 from ndcg_spark.reports.queries import read_changed_queries
 from ndcg_spark.reports.reading import Scope
@@ -42,6 +44,7 @@ from ndcg_spark.reports.sentences import (
     suggest_next_step,
     write_headline,
 )
+from ndcg_spark.sources.local import open_memory_table
 
 LOW = "low, \u22127.1 spreads from the usual value, limit 4.5"
 
@@ -480,6 +483,27 @@ def test_list_warnings_name_changes_that_have_not_recovered(whole):
     assert f"{text}." not in list_warnings(contents)
     overall = "NDCG@10 is still 0.8390; it was 0.9680 before it was flagged on 25 January 2026."
     assert overall in list_warnings(contents)
+
+
+def test_an_ongoing_change_is_named_once():
+    """DE lost 0.3 of 0.8, which moves the mean; what phones lost is due to DE, too. FR lost as much by itself."""
+    night, fallen = date(2026, 1, 31), {"status": "ongoing", "metric": "ndcg", "k": 10, "dataset": "shop", "run": "a"}
+    series = [("", "", 0.7), ("country", "DE", 0.5), ("country", "FR", 0.5), ("device", "phone", 0.75)]
+    rows = [
+        {
+            **fallen,
+            "night": night,
+            "segment_by": by,
+            "segment": segment,
+            "value": value,
+            "median": 0.8,
+            "z": -9.0 + at,
+        }
+        for at, (by, segment, value) in enumerate(series)
+    ]
+    table = LocalFlags(open_memory_table(pa.Table.from_pylist(rows), "flags"))
+    scope = Scope(dataset="shop", run_date=night, runs=("a",), metric="ndcg", k=10)
+    assert [flag.segment for flag in Flags.read(table, scope).ongoing] == ["DE", "FR"]
 
 
 @pytest.mark.parametrize(
