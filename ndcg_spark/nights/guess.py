@@ -222,6 +222,7 @@ def _write_lines(
             yield f"{table}-format = {json.dumps(table_format)}"
     yield from (_write_line(choice) for choice in choices if choice.option != "query")
     yield "# k = [10]  # cutoffs"
+    yield '# gain = "linear"  # by default exponential: 2^relevance - 1'
     yield '# negative = "error"  # relevances below 0 are bad rows; by default they count against a ranking'
     if any(choice.option == "score" for choice in choices):
         yield '# null-score = "unretrieved"  # if items that were not retrieved are rows without a score'
@@ -243,7 +244,7 @@ def _write_lines(
         yield f'command = "{command}"'
         yield f'output = "{output}"'
         if command == "report" and any(choice.option == "run" for choice in choices):
-            yield '# production = "..."  # the ranker that the first line is about; by default the best one'
+            yield '# production = "..."  # the ranker whose bad news comes first'
         if command == "flag-changes":
             yield "# fail-on-flag = true  # exit code 3 if the night is flagged"
     yield 'index = "index.html"  # all nights, with links to their pages'

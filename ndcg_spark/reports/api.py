@@ -78,7 +78,7 @@ def report(
     baseline : str or None
         The run that losses of queries are against. None: losses since the night before.
     production : str or None
-        The run that the headline is about. None: the run with the worst news.
+        The run whose bad news comes first in the headline. None: the run with the worst news.
     title : str or None
     today : date or None
         Day of the report: the headline warns if the newest night is older than the day before. None: no warning.

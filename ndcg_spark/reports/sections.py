@@ -42,7 +42,7 @@ class Flags(Section):
     is_known: bool = False
     """True with a table of flags: nights without a flag were judged."""
     recovered: tuple[contents.SegmentFlag, ...] = ()
-    """Runs and segments that were flagged before and are back to usual on the night."""
+    """Runs and segments that were flagged before and are back to usual on the night; one for each cause."""
     ongoing: tuple[contents.SegmentFlag, ...] = ()
     """Runs and segments that were flagged before, changed to the worse, and are still away; one for each cause."""
 
@@ -61,11 +61,8 @@ class Flags(Section):
             },
             segments=tuple(map(_read_segment_flag, rows.segments)),
             n_segments=rows.n_segments,
-            recovered=tuple(read(contents.SegmentFlag, row, flag=night_flags.RECOVERED) for row in rows.recovered),
-            ongoing=tuple(
-                read(contents.SegmentFlag, cause.first, flag=night_flags.ONGOING)
-                for cause in group_by_cause(rows.ongoing)
-            ),
+            recovered=_read_causes(rows.recovered),
+            ongoing=_read_causes(rows.ongoing),
             earlier_segments={
                 (row["night"], clean_text(row["run"])): (
                     _read_segment_flag({"run": row["run"], **row["farthest"]}),
@@ -83,6 +80,11 @@ class Flags(Section):
         run_key, all_runs_key = ((row["run_date"], run) for run in (clean_text(row["run"]), None))
         flag = self.nights.get(run_key, self.nights.get(all_runs_key))
         return _describe_flag(row) if flag is None and row.get("flagged") else flag
+
+
+def _read_causes(rows: Sequence[Row]) -> tuple[contents.SegmentFlag, ...]:
+    causes = group_by_cause(rows)
+    return tuple(read(contents.SegmentFlag, cause.first, flag=cause.first["status"]) for cause in causes)
 
 
 def _read_segment_flag(row: Row) -> contents.SegmentFlag:
@@ -400,7 +402,7 @@ class Contents:
     accounting: Accounting = field(default_factory=Accounting)
     provenance: tuple[contents.Provenance, ...] = ()
     production: str | None = None
-    """The run that the headline is about; None: any."""
+    """The run whose bad news comes first in the headline; None: any."""
     today: date | None = None
     """Day of the report, if the headline shall warn that a later night is due."""
 

@@ -26,6 +26,7 @@ from ndcg_spark.reports.contents import (
     MissingSeries,
     QueryRow,
     RunResult,
+    SegmentFlag,
     SegmentRow,
     name_run,
 )
@@ -108,7 +109,12 @@ def suggest_next_step(contents: Contents) -> str:
 
 
 def _find_worst(contents: Contents) -> tuple[str, str]:
-    return next((news for news in _check_in_order(contents) if news[0]), ("", ""))
+    """Find the worst news of the production run; without any, what makes the night bad because of another run."""
+    others = replace(contents, production=None)
+    gates_and_flags = (_find_missed_gate(others), _find_flag(others, worse=True))
+    ongoing = _choose_watched(_find_ongoing(others), others)
+    news = [*_check_in_order(contents), *((text, _SEE_SEGMENTS) for text in (*gates_and_flags, ongoing))]
+    return next(((text, step) for text, step in news if text), ("", ""))
 
 
 def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
@@ -261,7 +267,7 @@ def _find_flag(contents: Contents, *, worse: bool) -> str:
         (result, f"flagged {result.flag}", result.flag) for result in watched.values() if result.flag is not None
     ]
     flags += [
-        (result, f"flagged in {_shorten(flag.name)}, {flag.flag}", flag.flag)
+        (result, f"flagged in {_describe_segment_flag(flag, ', ', contents)}", flag.flag)
         for flag in contents.flags.segments
         for result in watched.values()
         if flag.run in ("", result.mean.run)
@@ -274,6 +280,13 @@ def _find_flag(contents: Contents, *, worse: bool) -> str:
                 return _describe_value(result, contents, with_run=True)
             return _add_value(result, text, contents)
     return ""
+
+
+def _describe_segment_flag(flag: SegmentFlag, separator: str, contents: Contents) -> str:
+    """Describe a flag: `country=FR, 0.031 instead of 0.824, low, ...`."""
+    known = flag.value is not None and flag.before is not None
+    values = f"{_format_value(flag.value, contents)} instead of {_format_value(flag.before, contents)}, "
+    return f"{_shorten(flag.name)}{separator}{values if known else ''}{flag.flag}"
 
 
 def _find_worse_run(contents: Contents) -> str:
@@ -411,12 +424,29 @@ def find_named_segment(contents: Contents) -> SegmentRow | None:
 
 
 def _find_main_segment(result: RunResult, contents: Contents) -> SegmentRow | None:
-    """Find the segment with the largest change among those with over half of a loss; else the one that fell most."""
+    """Find the segment with the largest change among those with over half of a loss; else the one that fell most.
+
+    If all queries fell alike, no segment explains that.
+    """
     run = result.mean.run
-    main = [row for row in contents.segments.rows if row.mean.run == run and (row.share or 0.0) > 0.5]
-    if choose_tone(result.change.kind, contents) == "worse" and main:
-        return max(main, key=lambda row: abs(row.change.difference or 0.0))
-    return next((row for row in find_worse_segments(contents) if row.mean.run == run), None)
+    worse = [row for row in find_worse_segments(contents) if row.mean.run == run]
+    if choose_tone(result.change.kind, contents) == "worse":
+        rows = [row for row in contents.segments.rows if row.mean.run == run and (row.share or 0.0) > 0.5]
+        main = [row for row in rows if _is_cause(row, result)]
+        if main:
+            return max(main, key=lambda row: abs(row.change.difference or 0.0))
+        worse = [row for row in worse if _is_cause(row, result)]
+    return next(iter(worse), None)
+
+
+def _is_cause(row: SegmentRow, result: RunResult) -> bool:
+    """Return whether the other queries of a run changed less than half as much as a segment."""
+    change, weight = row.change.difference or 0.0, row.mean.weight
+    others = result.mean.weight - weight
+    if others <= 0 or not change:
+        return True
+    change_of_others = (result.mean.weight * (result.change.difference or 0.0) - weight * change) / others
+    return is_side_effect(change_of_others / change, 1.0)
 
 
 def _explain_segment(row: SegmentRow) -> str:
@@ -533,8 +563,8 @@ def _format_flags(contents: Contents) -> list[tuple[str, str, str]]:
         segments = [flag for flag in contents.flags.segments if flag.run == result.mean.run][:MAX_LINES_PER_RUN]
         n_shown += len(segments)
         for flag in segments:
-            tone, segment = choose_flag_tone(flag.flag, contents), _shorten(flag.name)
-            lines.append((tone, f"{name} is flagged tonight in {segment}: {flag.flag}.", f"{segment}, {flag.flag}"))
+            line, in_lead = (_describe_segment_flag(flag, separator, contents) for separator in (": ", ", "))
+            lines.append((choose_flag_tone(flag.flag, contents), f"{name} is flagged tonight in {line}.", in_lead))
     if contents.flags.n_segments > n_shown:
         n_others = w.format_count(contents.flags.n_segments - n_shown)
         line = f"Other segments flagged tonight: {n_others}."

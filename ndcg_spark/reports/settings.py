@@ -116,7 +116,7 @@ class ReportJobSettings:
     baseline
         Show the queries that lose the most against this run.
     production
-        Run that the headline is about.
+        Run whose bad news comes first in the headline.
     title
         Title at the top of the page.
     """

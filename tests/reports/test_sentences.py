@@ -140,7 +140,25 @@ def test_headline_is_the_worst_news():
     assert list_notices(flagged) == [("better", "a is flagged tonight in country=DE: high, +5.0 spreads.")]
     gated = build_contents(rows, gates=["b: ndcg@10>=0.39"])
     assert write_headline(gated) == f"b: gate ndcg@10>=0.39 is not met; NDCG@10 {fell}"
-    assert write_headline(replace(gated, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
+    # A missed gate and a flag make the night bad, whichever run has them; other changes are news of production alone.
+    assert write_headline(replace(gated, production="a")) == write_headline(gated)
+    assert write_headline(replace(flagged, production="b")) == f"NDCG@10 of b {fell}"
+    assert write_headline(replace(contents, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
+
+
+@pytest.mark.parametrize(("others", "is_named"), [(0.0, True), (-0.09, True), (-0.11, False), (-0.2, False)])
+def test_a_segment_explains_a_fall_that_others_do_not_share(others, is_named):
+    """US, with 700 of 1,000 queries, falls by 0.2; named if the others fall less than half as much."""
+    rows = []
+    for night, falls in ((NIGHTS[0], (0.0, 0.0)), (NIGHTS[1], (-0.2, others))):
+        rows.append(build_metric_row("", night, 0.8 + 0.7 * falls[0] + 0.3 * falls[1], 0.002))
+        for segment, n, by in zip(("US", "DE"), (700, 300), falls, strict=True):
+            more = {"segment_by": "country", "segment": segment, "n_queries": n, "weight_sum": float(n)}
+            rows.append(build_metric_row("", night, 0.8 + by, 0.003, **more))
+    headline = write_headline(build_contents(rows))
+    assert headline.endswith(
+        "since the night before: country=US fell from 0.8000 to 0.6000" if is_named else "before"
+    )
 
 
 def test_notices_name_recovered_series(whole):
