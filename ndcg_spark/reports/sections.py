@@ -36,7 +36,7 @@ class Flags(Section):
     nights: dict[tuple[date, str | None], str] = field(default_factory=dict)
     segments: tuple[contents.SegmentFlag, ...] = ()
     n_segments: int = 0
-    """Number of flagged segments of the night; `segments` has the first of them."""
+    """Number of flagged segments of the night; `segments` has one for each cause, of the first of them."""
     earlier_segments: dict[tuple[date, str], tuple[contents.SegmentFlag, int]] = field(default_factory=dict)
     """Segment farthest from usual, and number of flagged segments, by (night, run) of earlier nights."""
     is_known: bool = False
@@ -54,12 +54,14 @@ class Flags(Section):
         last = f"; its last night is {format_day(rows.last)}" if rows.last else ""
         not_shown = f"Flags of segments on earlier nights: {rows.n_earlier:,}; {night} is shown."
         lacks = f"The table of flags has no rows of {night}: it was not judged{last}."
+        of_tonight = [row for row in rows.nights if row["night"] == scope.run_date]
+        causes = [cause.first for cause in group_by_cause([*of_tonight, *rows.segments])]
         not_covered = [lacks] if scope.run_date is not None and not rows.n_judged else []
         return cls(
             nights={
                 (row["night"], row["run"] and clean_text(row["run"])): _describe_flag(row) for row in rows.nights
             },
-            segments=tuple(map(_read_segment_flag, rows.segments)),
+            segments=tuple(_read_segment_flag(row) for row in causes if row["segment_by"]),
             n_segments=rows.n_segments,
             recovered=_read_causes(rows.recovered),
             ongoing=_read_causes(rows.ongoing),

@@ -503,10 +503,16 @@ def test_list_warnings_name_changes_that_have_not_recovered(whole):
     assert overall in list_warnings(contents)
 
 
-def test_an_ongoing_change_is_named_once():
-    """DE lost 0.3 of 0.8, which moves the mean; what phones lost is due to DE, too. FR lost as much by itself."""
-    night, fallen = date(2026, 1, 31), {"status": "ongoing", "metric": "ndcg", "k": 10, "dataset": "shop", "run": "a"}
-    series = [("", "", 0.7), ("country", "DE", 0.5), ("country", "FR", 0.5), ("device", "phone", 0.75)]
+@pytest.mark.parametrize("status", ["low", "ongoing"])
+@pytest.mark.parametrize(("values", "named"), [((0.7, 0.5, 0.5, 0.75), ["DE", "FR"]), ((0.7, 0.7, 0.71, 0.69), [])])
+def test_a_change_is_named_once(status, values, named):
+    """DE lost 0.3 of 0.8, which moves the mean; what phones lost is due to DE, too. FR lost as much by itself.
+
+    If all lost 0.1, no segment is named.
+    """
+    night, fallen = date(2026, 1, 31), {"status": status, "metric": "ndcg", "k": 10, "dataset": "shop", "run": "a"}
+    keys = (("", ""), ("country", "DE"), ("country", "FR"), ("device", "phone"))
+    series = [(*key, value) for key, value in zip(keys, values, strict=True)]
     rows = [
         {
             **fallen,
@@ -521,7 +527,9 @@ def test_an_ongoing_change_is_named_once():
     ]
     table = LocalFlags(open_memory_table(pa.Table.from_pylist(rows), "flags"))
     scope = Scope(dataset="shop", run_date=night, runs=("a",), metric="ndcg", k=10)
-    assert [flag.segment for flag in Flags.read(table, scope).ongoing] == ["DE", "FR"]
+    flags = Flags.read(table, scope)
+    assert [flag.segment for flag in flags.segments] == (named if status == "low" else [])
+    assert [flag.segment for flag in flags.ongoing] == ([] if status == "low" else named or [""])
 
 
 @pytest.mark.parametrize(
