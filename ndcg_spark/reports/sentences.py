@@ -419,7 +419,8 @@ def _describe_value(
 def find_named_segment(contents: Contents) -> SegmentRow | None:
     """Find the segment that the headline names as the cause; None if it names none."""
     headline = write_headline(contents)
-    segments = (_find_main_segment(result, contents) for result in _list_watched(contents))
+    named = [result for result in contents.results if _shorten(name_run(result.mean.run)) in headline]
+    segments = (_find_main_segment(result, contents) for result in named or contents.results)
     return next((row for row in segments if row is not None and _name_segment(row.mean) in headline), None)
 
 

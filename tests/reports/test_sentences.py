@@ -38,6 +38,7 @@ from ndcg_spark.reports.sentences import (
     describe_difference,
     describe_unjudged,
     find_bad_news,
+    find_named_segment,
     find_worse_segments,
     list_notices,
     list_warnings,
@@ -142,6 +143,8 @@ def test_headline_is_the_worst_news():
     assert write_headline(gated) == f"b: gate ndcg@10>=0.39 is not met; NDCG@10 {fell}"
     # A missed gate and a flag make the night bad, whichever run has them; other changes are news of production alone.
     assert write_headline(replace(gated, production="a")) == write_headline(gated)
+    named = find_named_segment(replace(gated, production="a"))
+    assert named is not None and (named.mean.run, named.mean.segment) == ("b", "US")
     assert write_headline(replace(flagged, production="b")) == f"NDCG@10 of b {fell}"
     assert write_headline(replace(contents, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
 
