@@ -144,7 +144,7 @@ def test_headline_is_the_worst_news():
     # A missed gate and a flag make the night bad, whichever run has them; other changes are news of production alone.
     assert write_headline(replace(gated, production="a")) == write_headline(gated)
     named = find_named_segment(replace(gated, production="a"))
-    assert named is not None and (named.mean.run, named.mean.segment) == ("b", "US")
+    assert (named.mean.run, named.mean.segment) == ("b", "US")
     assert write_headline(replace(flagged, production="b")) == f"NDCG@10 of b {fell}"
     assert write_headline(replace(contents, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
 
