@@ -320,16 +320,19 @@ def _find_worse_segment(contents: Contents) -> str:
     return ""
 
 
-def _describe_worse_segments(contents: Contents) -> News:
+def _describe_worse_segments(contents: Contents, lead: str = "") -> News:
     """Describe segments that got worse, without those of other columns that share the queries of the worst one.
 
-    As in `group_by_cause`, these are changes that `is_side_effect` takes for the same cause.
+    As in `group_by_cause`, these are changes that `is_side_effect` takes for the same cause. What `lead` or a flag of
+    tonight says is left out.
     """
     news, worst = [], dict[str, SegmentRow]()
+    flagged = {(flag.run, flag.by, flag.segment) for flag in contents.flags.segments}
     for row in find_worse_segments(contents):
         first = worst.setdefault(row.mean.run, row)
         changes = abs(row.change.difference or 0.0), abs(first.change.difference or 0.0)
-        if row.mean.by == first.mean.by or not is_side_effect(*changes):
+        is_told = (row.mean.run, row.mean.by, row.mean.segment) in flagged or _describe_move(row, contents) in lead
+        if not is_told and (row.mean.by == first.mean.by or not is_side_effect(*changes)):
             n = _count_queries(row.mean.n_queries)
             news.append((row.mean.run, f"{contents.label} in {_describe_move(row, contents)} ({n})"))
     return news
@@ -482,7 +485,7 @@ def list_warnings(contents: Contents) -> list[str]:
     warnings += _format_lines(_find_ongoing(contents), contents, lead, "segments that have not recovered")
     empty_segments, n_empty = _find_empty_segments(contents), contents.missing.n_segments
     warnings += _format_lines(empty_segments, contents, lead, "segments without queries", n_empty)
-    worse_segments = _describe_worse_segments(contents)
+    worse_segments = _describe_worse_segments(contents, lead)
     warnings += _format_lines(worse_segments, contents, lead, f"segments that {_choose_verb(contents)}")
     warnings += contents.not_covered
     warnings += list_contrary_gates(contents)
@@ -590,7 +593,11 @@ def list_changes(contents: Contents) -> list[tuple[str, str]]:
         return []
     lines, headline = [], write_headline(contents)
     for result in contents.results:
-        if result.change.kind in ARROWS and _describe_value(result, contents, with_segment=False) not in headline:
+        is_told = any(
+            _describe_value(result, contents, with_run=with_run, with_segment=False) in headline
+            for with_run in (False, True)
+        )
+        if result.change.kind in ARROWS and not is_told:
             change = describe_change(result.change, contents.run_date, contents.decimals)
             lines.append((result.change.kind, f"{_shorten(name_run(result.mean.run))} is {change}."))
     return lines

@@ -40,6 +40,7 @@ from ndcg_spark.reports.sentences import (
     find_bad_news,
     find_named_segment,
     find_worse_segments,
+    list_changes,
     list_notices,
     list_warnings,
     suggest_next_step,
@@ -129,6 +130,7 @@ def test_headline_is_the_worst_news():
     fell = "fell by 0.4160 to 0.3840 since the night before: country=US fell from 0.8000 to \u22120.0320"
     contents = build_contents(rows)
     assert write_headline(contents) == f"NDCG@10 of b {fell}"
+    assert list_warnings(contents) == list_changes(contents) == []  # nothing is said twice
     assert f"<bdi>NDCG@10 of b {fell}.</bdi>" in Report(contents).html.replace("</bdi>.", ".</bdi>")
     flags = [SegmentFlag(run="a", by="country", segment=segment, flag=flag)
              for segment, flag in (("US", LOW), ("DE", "high, +5.0 spreads"))]  # fmt: skip
