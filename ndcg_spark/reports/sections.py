@@ -37,6 +37,8 @@ class Flags(Section):
     segments: tuple[contents.SegmentFlag, ...] = ()
     n_segments: int = 0
     """Number of flagged segments of the night; `segments` has one for each cause, of the first of them."""
+    following: tuple[contents.SegmentFlag, ...] = ()
+    """The rest of these: they have the cause of one of `segments`, or of all queries of the run."""
     earlier_segments: dict[tuple[date, str], tuple[contents.SegmentFlag, int]] = field(default_factory=dict)
     """Segment farthest from usual, and number of flagged segments, by (night, run) of earlier nights."""
     is_known: bool = False
@@ -55,13 +57,15 @@ class Flags(Section):
         not_shown = f"Flags of segments on earlier nights: {rows.n_earlier:,}; {night} is shown."
         lacks = f"The table of flags has no rows of {night}: it was not judged{last}."
         of_tonight = [row for row in rows.nights if row["night"] == scope.run_date]
-        causes = [cause.first for cause in group_by_cause([*of_tonight, *rows.segments])]
+        causes = group_by_cause([*of_tonight, *rows.segments])
+        leads, following = [cause.first for cause in causes], [flag for cause in causes for flag in cause.others]
         not_covered = [lacks] if scope.run_date is not None and not rows.n_judged else []
         return cls(
             nights={
                 (row["night"], row["run"] and clean_text(row["run"])): _describe_flag(row) for row in rows.nights
             },
-            segments=tuple(_read_segment_flag(row) for row in causes if row["segment_by"]),
+            segments=tuple(_read_segment_flag(row) for row in leads if row["segment_by"]),
+            following=tuple(_read_segment_flag(row) for row in following if row["segment_by"]),
             n_segments=rows.n_segments,
             recovered=_read_causes(rows.recovered),
             ongoing=_read_causes(rows.ongoing),

@@ -569,6 +569,12 @@ def _format_flags(contents: Contents) -> list[tuple[str, str, str]]:
         for flag in segments:
             line, in_lead = (_describe_segment_flag(flag, separator, contents) for separator in (": ", ", "))
             lines.append((choose_flag_tone(flag.flag, contents), f"{name} is flagged tonight in {line}.", in_lead))
+        following = [flag for flag in contents.flags.following if flag.run == result.mean.run]
+        n_shown += len(following)
+        for tone in dict.fromkeys(choose_flag_tone(flag.flag, contents) for flag in following):
+            names = [_shorten(flag.name) for flag in following if choose_flag_tone(flag.flag, contents) == tone]
+            line = f"{name} is also flagged in {w.join_names(names, 5)}."
+            lines.append((tone, line, line))
     if contents.flags.n_segments > n_shown:
         n_others = w.format_count(contents.flags.n_segments - n_shown)
         line = f"Other segments flagged tonight: {n_others}."

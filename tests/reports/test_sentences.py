@@ -535,6 +535,8 @@ def test_a_change_is_named_once(status, values, named):
     flags = Flags.read(table, scope)
     assert [flag.segment for flag in flags.segments] == (named if status == "low" else [])
     assert [flag.segment for flag in flags.ongoing] == ([] if status == "low" else named or [""])
+    others = ["phone"] if named else ["DE", "FR", "phone"]
+    assert sorted(flag.segment for flag in flags.following) == (others if status == "low" else [])
 
 
 @pytest.mark.parametrize(
