@@ -114,10 +114,15 @@ def _get_direction(flag: Flag) -> str:
 
 
 def _parse_conditions(flag: Flag) -> frozenset[tuple[str, Any]]:
-    """Return the columns of a segment with their values; empty for all queries."""
+    """Return the columns of a segment with their values; empty for all queries. Another text is one condition."""
     by, segment = flag["segment_by"], flag["segment"]
     if not by:
         return frozenset()
     names = by.split("+")
-    values = json.loads(segment) if len(names) > 1 else [segment]
-    return frozenset(zip(names, values, strict=False))
+    try:
+        values = json.loads(segment or "") if len(names) > 1 else [segment]
+    except ValueError:
+        values = None
+    if not isinstance(values, list) or len(values) != len(names):
+        return frozenset({(by, repr(segment))})
+    return frozenset(zip(names, map(repr, values), strict=True))

@@ -215,8 +215,8 @@ def _read_night(
     named = dict.fromkeys((*runs, *(name for name in (baseline, production) if name and (name in runs or not runs))))
     lacking = [run for run in named if run not in present]
     known_night = selection.night if lacking else None
-    found = table.find_last_nights(selection.dataset, known_night, lacking) if known_night else {}
-    last_nights = {run: found[run] for run in lacking if run in found}
+    newest = table.find_last_nights(selection.dataset, known_night, lacking) if known_night else {}
+    last_nights = {run: newest[run] for run in lacking if run in newest}
     unknown = [run for run in runs if run not in present and run not in last_nights]
     if unknown:
         others = {row["run"] for row in table.read_means(selection.dataset, selection.night, ())}

@@ -422,9 +422,15 @@ def _describe_value(
 def find_named_segment(contents: Contents) -> SegmentRow | None:
     """Find the segment that the headline names as the cause; None if it names none."""
     headline = write_headline(contents)
-    named = [result for result in contents.results if _shorten(name_run(result.mean.run)) in headline]
+    named = [result for result in contents.results if _names_run(headline, result.mean.run)]
     segments = (_find_main_segment(result, contents) for result in named or contents.results)
     return next((row for row in segments if row is not None and _name_segment(row.mean) in headline), None)
+
+
+def _names_run(headline: str, run: str) -> bool:
+    """Return whether a headline is about a run, by the two ways of naming one."""
+    name = _shorten(name_run(run))
+    return headline.startswith(f"{name}: ") or f" of {name} " in headline
 
 
 def _find_main_segment(result: RunResult, contents: Contents) -> SegmentRow | None:

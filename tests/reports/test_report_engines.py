@@ -16,7 +16,8 @@ from ndcg_spark.reports import ReportLimits
 
 FIRST = date(2026, 1, 4)
 RUNS = ("a", "b", "c")
-SEGMENTS = [("country", "DE"), ("country", None), ("country", "ü"), ("country+device", '["DE", "phone"]')]
+SEGMENTS = [("country", "DE"), ("country", None), ("country", "ü"), ("country+device", '["DE", "phone"]'),
+            ("country+device", "another text")]  # fmt: skip
 STATUSES = (tasks.LOW, tasks.HIGH, tasks.USUAL, tasks.RECOVERED, tasks.ONGOING, tasks.MISSING)
 FLAGS_DDL = (
     "night date, run string, segment_by string, segment string, metric string, k int, status string, z double, "

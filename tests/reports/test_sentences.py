@@ -151,19 +151,56 @@ def test_headline_is_the_worst_news():
     assert write_headline(replace(contents, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
 
 
-@pytest.mark.parametrize(("others", "is_named"), [(0.0, True), (-0.09, True), (-0.11, False), (-0.2, False)])
-def test_a_segment_explains_a_fall_that_others_do_not_share(others, is_named):
-    """US, with 700 of 1,000 queries, falls by 0.2; named if the others fall less than half as much."""
+@pytest.mark.parametrize("metric", ["ndcg", "ils"])
+@pytest.mark.parametrize(("others", "is_named"), [(0.0, True), (0.09, True), (0.11, False), (0.2, False)])
+def test_a_segment_explains_a_loss_that_others_do_not_share(metric, others, is_named):
+    """US, with weight 700 of 1,000, gets worse by 0.2; named if the others lose less than half as much."""
+    sign, verb, after = (-1, "fell", "0.3000") if metric == "ndcg" else (1, "rose", "0.7000")
     rows = []
-    for night, falls in ((NIGHTS[0], (0.0, 0.0)), (NIGHTS[1], (-0.2, others))):
-        rows.append(build_metric_row("", night, 0.8 + 0.7 * falls[0] + 0.3 * falls[1], 0.002))
-        for segment, n, by in zip(("US", "DE"), (700, 300), falls, strict=True):
-            more = {"segment_by": "country", "segment": segment, "n_queries": n, "weight_sum": float(n)}
-            rows.append(build_metric_row("", night, 0.8 + by, 0.003, **more))
-    headline = write_headline(build_contents(rows))
+    for night, losses in ((NIGHTS[0], (0.0, 0.0)), (NIGHTS[1], (0.2, others))):
+        mean = 0.5 + sign * (0.7 * losses[0] + 0.3 * losses[1])
+        rows.append(build_metric_row("", night, mean, 0.002, metric=metric))
+        for segment, weight, loss in zip(("US", "DE"), (700.0, 300.0), losses, strict=True):
+            more = {"segment_by": "country", "segment": segment, "n_queries": 500, "weight_sum": weight}
+            rows.append(build_metric_row("", night, 0.5 + sign * loss, 0.003, metric=metric, **more))
+    headline = write_headline(build_contents(rows, (metric, 10)))
     assert headline.endswith(
-        "since the night before: country=US fell from 0.8000 to 0.6000" if is_named else "before"
+        f"since the night before: country=US {verb} from 0.5000 to {after}" if is_named else "the night before"
     )
+
+
+@pytest.mark.parametrize("metric", ["ndcg", "ils"])
+@pytest.mark.parametrize("production", [None, "a", "b"])
+@pytest.mark.parametrize("news", ["gate", "flag", "segment", "ongoing"])
+def test_what_makes_a_night_bad_is_in_its_first_line(news, production, metric):
+    """Gates, flags and ongoing changes of run b, whichever run is in production."""
+    rows = [build_metric_row(run, night, 0.5, 0.002, metric=metric) for run in "ab" for night in NIGHTS[:2]]
+    side = "low, \u22127.1 spreads" if metric == "ndcg" else "high, +7.1 spreads"
+    segment = SegmentFlag(run="b", by="country", segment="US", flag=side, value=0.1, before=0.9)
+    sections = {
+        "gate": {"gates": [f"b: {metric}@10>=0.9" if metric == "ndcg" else f"b: {metric}@10<=0.1"]},
+        "flag": {"flags": Flags(nights={(NIGHTS[1], "b"): side})},
+        "segment": {"flags": Flags(segments=(segment,), n_segments=1)},
+        "ongoing": {"flags": Flags(ongoing=(replace(segment, flag="ongoing"),))},
+    }
+    contents = replace(build_contents(rows, (metric, 10), **sections[news]), production=production)
+    assert find_bad_news(contents).startswith("b: ")
+    assert write_headline(contents) == find_bad_news(contents)
+    assert suggest_next_step(contents)
+
+
+def test_the_share_is_that_of_the_run_in_the_headline():
+    """US falls in both runs; f, which the headline names, fell more. The headline has the letter e, too."""
+    rows = []
+    for night, falls in ((NIGHTS[0], (0.0, 0.0)), (NIGHTS[1], (0.1, 0.2))):
+        for run, fall in zip("ef", falls, strict=True):
+            rows.append(build_metric_row(run, night, 0.8 - 0.5 * fall, 0.002))
+            more = {"segment_by": "country", "segment": "US", "n_queries": 500, "weight_sum": 500.0}
+            rows.append(build_metric_row(run, night, 0.8 - fall, 0.003, **more))
+    contents = build_contents(rows)
+    assert write_headline(contents).startswith("NDCG@10 of f fell")
+    assert find_named_segment(contents).mean.run == "f"
+    assert find_named_segment(replace(contents, production="e")).mean.run == "e"
 
 
 def test_notices_name_recovered_series(whole):

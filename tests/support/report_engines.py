@@ -79,8 +79,10 @@ def build_reports_twice(monkeypatch):
             assert (type(refusal), str(refusal)) == (type(error), str(error)), (refusal, error)
             if not error:
                 for name in (field.name for field in fields(actual.contents)):
-                    found, expected = (asdict_or_value(getattr(each.contents, name)) for each in (same, actual))
-                    assert found == expected, (name, found, expected)
+                    local_value, spark_value = (
+                        asdict_or_value(getattr(each.contents, name)) for each in (same, actual)
+                    )
+                    assert local_value == spark_value, (name, local_value, spark_value)
             built.append(actual)
         if error:
             raise error
