@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from dataclasses import replace
 from datetime import date, timedelta
@@ -528,6 +529,15 @@ def test_list_warnings_counts_other_flagged_segments_whatever_the_headline_says(
     contents = replace(whole, flags=flags)
     assert "2" in write_headline(contents)
     assert "Other segments flagged tonight: 2." in list_warnings(contents)
+
+
+@pytest.mark.parametrize(("verdict", "mark"), [("better", "▲"), ("worse", "▲"), ("", "≈"), ("equivalent", "≈")])
+def test_a_difference_has_an_arrow_if_it_is_clear(whole, verdict, mark):
+    """The arrow is that of the value, which may be larger and worse."""
+    row = next(row for row in whole.differences.rows if not row.by)
+    differences = replace(whole.differences, rows=(replace(row, verdict=verdict, difference=0.01),))
+    page = Report(replace(whole, differences=differences)).html
+    assert re.search(rf'<li class="(good|neutral)"><span aria-hidden="true">{mark}</span><span>.{{0,20}}new is', page)
 
 
 def test_list_warnings_name_changes_that_have_not_recovered(whole):
