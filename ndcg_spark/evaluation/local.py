@@ -64,7 +64,7 @@ from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, find_bad_rows, sele
 from ndcg_spark.local.messages import HELD_BYTES, collect, merge, rows_in, send, shares
 from ndcg_spark.local.pool import Job, Pool
 from ndcg_spark.sources.local import LocalTable
-from ndcg_spark.sources.parquet import PartSizes, find_part_bounds, read_footers, split_files
+from ndcg_spark.sources.parquet import PartSizes, check_footers, find_part_bounds, split_files
 
 PARTITION_BYTES = 2**21
 """Bytes of files per partition id, such that the rows merged at once fit into the cache."""
@@ -109,7 +109,7 @@ def rank_locally(
 ) -> LocalRanking | str:
     """Plan how tables are ranked without Spark; or return in a clause why Spark has to rank.
 
-    `tables` are `input` and optionally `judgments`. Reads footers of Parquet files.
+    `tables` are `input` and optionally `judgments`.
     """
     data, judgments = tables["input"], tables.get("judgments")
     settings = fitted = fit_settings(data.info, settings)
@@ -126,7 +126,7 @@ def rank_locally(
     obstacle = _find_obstacle(plan)
     if obstacle is not None:
         return obstacle
-    if plan.why_spark_reads is not None or not data.files:
+    if plan.why_spark_reads is not None or not data.footers:
         require_spark_allowed(settings, plan.why_spark_reads or NO_FILES)
     resources = Resources.from_machine(processes, memory).limit_processes(
         sum(table.n_bytes for table in tables.values())
@@ -157,7 +157,7 @@ def _to_long_table(table: LocalTable, long: LongRows) -> LocalTable:
         return [LongPart(part, source, long) for part in table.parts(n_parts)]
 
     info = replace(table.info, schema=long.schema(table.info))
-    return replace(table, info=info, divide=divide, files=())
+    return replace(table, info=info, divide=divide, footers=())
 
 
 def _plan_empty_lists(
@@ -227,9 +227,9 @@ def _plan_parts(
         column: table.info.type_of(column) for column in [*columns, *([MALFORMED] if plan.has_malformed else [])]
     }
     schema, n_parts = pa.schema(fields), PARTS_PER_PROCESS * n_processes if n_processes > 1 else 1
-    if not table.files:
+    if not table.footers:
         return FilesTask(parts=table.parts(n_parts), plan=plan, schema=schema)
-    footers = read_footers(table.files, {column: column for column in schema.names}, schema)
+    footers = check_footers(table.footers, {column: column for column in schema.names}, schema)
     if isinstance(footers, str):
         return footers
     sizes = PartSizes(n_parts=n_parts, smallest=MIN_PART_BYTES, largest=MAX_PART_BYTES)

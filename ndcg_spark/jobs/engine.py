@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -13,6 +14,7 @@ from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.options import format_flag
 from ndcg_spark.jobs.places import Target, name_missing_packages
 from ndcg_spark.local.pandas_later import leave_pandas_out
+from ndcg_spark.sources.listing import Listing
 from ndcg_spark.tables.kinds import TABLE_KINDS
 from ndcg_spark.tables.places import canonicalize, is_local
 
@@ -34,6 +36,12 @@ class Engine:
     @property
     def is_local(self) -> bool:
         return self.name == LOCAL
+
+    @property
+    def listings(self) -> dict[str, Listing]:
+        """The files of the inputs that the local engine has opened."""
+        tables = self.opened if isinstance(self.opened, Mapping) else getattr(self.opened, "tables", {})
+        return {name: table.listing for name, table in tables.items() if table.listing is not None}
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from datetime import date, datetime, timezone
-from hashlib import sha256
+from datetime import date
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from ndcg_spark.errors import NdcgSparkError, to_one_line
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import check_target
 from ndcg_spark.jobs.places import Source, Target, format_place
+from ndcg_spark.sources.listing import Listing, describe_files, hash_names
 from ndcg_spark.sources.stores import is_hidden, list_files, walk_folder
 from ndcg_spark.tables.claims import Reporter
 from ndcg_spark.tables.folders import FolderWrite
@@ -47,22 +49,29 @@ MAX_FILES = 10_000
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
-def describe_inputs(spark: SparkSession | None, sources: Mapping[str, Source]) -> list[dict[str, Any]]:
+def describe_inputs(
+    spark: SparkSession | None, sources: Mapping[str, Source], listings: Mapping[str, Listing] = MappingProxyType({})
+) -> list[dict[str, Any]]:
     """Describe the tables that a job reads, from the file system and the catalog; reads no rows.
+
+    `listings` are of inputs that the local engine has opened: their state is that of the files that it reads.
 
     Local files have `files`, `bytes`, `newest`. Remote files and queries have `files` and `digest`, a hash of the
     sorted file names, which Spark never reuses. Delta and Iceberg tables have `version`. `unknown` is the reason if
     the state could not be read.
     """
-    return [_describe_input(spark, name, source) for name, source in sources.items() if source.reference]
+    named = ((name, source) for name, source in sources.items() if source.reference)
+    return [_describe_input(spark, name, source, listings.get(name)) for name, source in named]
 
 
-def _describe_input(spark: SparkSession | None, name: str, source: Source) -> dict[str, Any]:
+def _describe_input(spark: SparkSession | None, name: str, source: Source, listing: Listing | None) -> dict[str, Any]:
     description: dict[str, Any] = {
         "option": name.replace("_", "-"),
         "reference": redact(source.reference),
         "format": source.format,
     }
+    if listing is not None:
+        return {**description, **listing.state}
     try:
         return description | _read_state(spark, source.reference, source.format)
     except spark_errors(OSError) as error:  # the job itself reports an unreadable input
@@ -71,52 +80,49 @@ def _describe_input(spark: SparkSession | None, name: str, source: Source) -> di
 
 def _read_state(spark: SparkSession | None, reference: str, kind: str) -> dict[str, Any]:
     if spark is None:
-        return describe_files(reference) or _hash_names(list_files(reference))
+        return describe_folder(reference) or _hash_objects(reference)
     if kind == "sql":
         from ndcg_spark.sources.formats import read_query
 
         return _hash_input_files(read_query(spark, reference))
     if kind == "table":
         return _describe_table(spark, reference)
-    file_state = describe_files(reference)
+    file_state = describe_folder(reference)
     remote = not file_state and "://" in reference and not reference.startswith("file:")
     # The text format opens no file to infer a schema.
     return _hash_input_files(spark.read.format("text").load(reference)) if remote else file_state
 
 
 def _hash_input_files(frame: DataFrame) -> dict[str, Any]:
-    return _hash_names(frame.inputFiles())
+    return hash_names(frame.inputFiles())
 
 
-def _hash_names(files: Sequence[str] | str) -> dict[str, Any]:
-    names = [] if isinstance(files, str) else sorted(files)
-    return {"files": len(names), "digest": sha256("\n".join(names).encode()).hexdigest()[:16]} if names else {}
+def _hash_objects(reference: str) -> dict[str, Any]:
+    files = list_files(reference)
+    return {} if isinstance(files, str) else hash_names(files)
 
 
-def describe_files(reference: str) -> dict[str, Any]:
-    """Return number, bytes and newest time of local files; empty for a remote path, a glob, or too many files."""
+def describe_folder(reference: str) -> dict[str, Any]:
+    """Describe the files below a local path; empty for a remote path, a glob, or too many files."""
     place = Path(tables.canonicalize(reference))
     if not place.is_absolute() or not place.exists():
         return {}
-    files, size, newest = 0, 0, 0.0
-    for path in _walk_files(place):
-        status = path.stat()
-        files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime)
-        if files > MAX_FILES:
-            return {}
-    stamp = datetime.fromtimestamp(newest, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    files = list(islice(_walk_files(place), MAX_FILES + 1))
+    if len(files) > MAX_FILES:
+        return {}
+    state = describe_files(files)
     log = place / "_delta_log"
     names = os.listdir(log) if log.is_dir() else []
     commits = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
     version = {"version": max(commits)} if commits else {}
-    return {"files": files, "bytes": size, "newest": stamp, **version} if files else {}
+    return state and state | version
 
 
 def _walk_files(place: Path) -> Iterator[Path]:
     if place.is_file():
         yield place
         return
-    for folder, inner, names in walk_folder(place):
+    for folder, inner, names in walk_folder(place, follow_links=True):
         inner[:] = [name for name in inner if not is_hidden(name)]
         yield from (Path(folder, name) for name in names if not is_hidden(name))
 
@@ -135,7 +141,7 @@ def _describe_table(spark: SparkSession, table: str) -> dict[str, Any]:
         current = IcebergLog(spark, table, ()).read_version()
         return {} if current is None else {"version": current}
     location = properties.get("location")
-    return describe_files(location) if location else {}
+    return describe_folder(location) if location else {}
 
 
 COUNTS = ("rows_read", "rows_evaluated", "rows_rejected", "rows_left_out", "n_queries", "n_lost_queries")
@@ -246,14 +252,18 @@ def to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def find_places(spark: SparkSession | None, request: Request[Any]) -> list[tables.UsedPlaces]:
-    """Find where a job reads and writes, as far as is known before its tables are opened. Runs no action."""
+def find_places(
+    spark: SparkSession | None, request: Request[Any], listings: Mapping[str, Listing] = MappingProxyType({})
+) -> list[tables.UsedPlaces]:
+    """Find where a job reads and writes, as far as is known before Spark opens its tables. Runs no action."""
     used_places = []
     for name, source in request.sources.items():
         reference, kind = source.reference, source.format
         with suppress(*spark_errors()):  # the job refuses inputs that cannot be opened
             frame = None if spark is None else _open_frame(spark, reference, kind)
-            used_places.append(tables.find_used_places(spark, format_place(name, reference), reference, kind, frame))
+            listed = listings[name].files if name in listings else ()
+            label = format_place(name, reference)
+            used_places.append(tables.find_used_places(spark, label, reference, kind, frame, files=listed))
     for name, target in request.targets.items():
         reference = target.reference
         with suppress(*spark_errors(NdcgSparkError)):  # the job refuses outputs that cannot be written

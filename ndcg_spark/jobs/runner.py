@@ -67,6 +67,7 @@ from ndcg_spark.jobs.run_log import (
     format_options,
     to_json,
 )
+from ndcg_spark.sources.listing import Listing
 from ndcg_spark.tables import (
     Rows,
     Slices,
@@ -95,9 +96,14 @@ _MAX_MESSAGE_CHARACTERS = 1000
 class JobRun:
     """A run of a job, with or without a Spark session. Its night defaults to the day of its start in UTC."""
 
-    def __init__(self, spark: SparkSession | None, request: Request[Any]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession | None,
+        request: Request[Any],
+        listings: Mapping[str, Listing] = MappingProxyType({}),
+    ) -> None:
         self.id = str(uuid.uuid4())
-        self.spark, self.request, self.command = spark, request, request.command.name
+        self.spark, self.request, self.command, self._listings = spark, request, request.command.name, listings
         self.progress = Progress(request.log_format, {"run_id": self.id, "command": self.command})
         self._is_watched = request.log_format == "json" or request.run_log is not None
         self._code, self._began = 0, time.monotonic()
@@ -127,14 +133,14 @@ class JobRun:
 
     def _open_log(self, place: Target) -> RunLog:
         log = RunLog(self.spark, place, self._build_slice(), self.progress.log)
-        log.check(find_places(self.spark, self.request))
+        log.check(find_places(self.spark, self.request, self._listings))
         self._row = {
             "run_id": self.id,
             "command": self.command,
             "status": STARTED,
             "started_at": self._started_at,
             "config": format_options(self.request),
-            "inputs": to_json(describe_inputs(self.spark, self.request.sources)),
+            "inputs": to_json(describe_inputs(self.spark, self.request.sources, self._listings)),
             **collect_versions(self.spark),
         }
         log.write(self._row)
@@ -233,7 +239,7 @@ def open_run(request: Request[Any], engine: Engine) -> Iterator[JobRun]:
     The block passes the exit code to `JobRun.set_exit`.
     """
     with _open_session(request, engine) as spark:
-        run = JobRun(spark, request)
+        run = JobRun(spark, request, engine.listings)
         if request.shared.explain:  # nothing runs, so nothing is logged
             yield run
             return
@@ -568,8 +574,16 @@ def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) 
         return
     schemas = {"rejects": REJECT_SCHEMA, **work.schemas()}
     frames = {name: table.frame for name, table in job.tables.items()}
+    listings = job.engine.listings
     used_places = [
-        find_used_places(spark, format_place(name, source.reference), source.reference, source.kind, frames.get(name))
+        find_used_places(
+            spark,
+            format_place(name, source.reference),
+            source.reference,
+            source.kind,
+            frames.get(name),
+            files=listings[name].files if name in listings else (),
+        )
         for name, source in request.sources.items()
     ]
     for output in request.command.shown_outputs:

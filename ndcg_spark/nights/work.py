@@ -152,7 +152,7 @@ class NightRun:
     def _find_known(self, spark: SparkSession | None, *, resume: bool, stale: bool) -> dict[str, StepResult]:
         """Find the steps that `resume` or `stale` skips."""
         if resume:
-            return find_succeeded(spark, self.night, self.steps)
+            return find_succeeded(spark, self.night, self.steps, self.engines)
         if stale:
             return find_up_to_date(find_stale(spark, self.night, *[self.night.run_date] * 2), self.steps)
         return {}
@@ -316,7 +316,9 @@ def add_stamps(schema: Any) -> Any:
     return stamped.add("dataset", "string").add("run_date", "date").add("slice", "string")
 
 
-def find_succeeded(spark: SparkSession | None, night: Night, steps: Sequence[Step]) -> dict[str, StepResult]:
+def find_succeeded(
+    spark: SparkSession | None, night: Night, steps: Sequence[Step], engines: Mapping[str, Engine]
+) -> dict[str, StepResult]:
     """Find steps that succeeded for this night with the same options, version and inputs, according to the run log.
 
     The last run that may have written the tables of a step counts. A step is run again if a step that it needs is run
@@ -331,7 +333,7 @@ def find_succeeded(spark: SparkSession | None, night: Night, steps: Sequence[Ste
     for step in steps:
         step_request, again = step.request, {other.name for other in steps} - succeeded.keys()
         sources = {option: source for option, source in step_request.sources.items() if option not in step.needs}
-        inputs = to_json(describe_inputs(spark, sources))
+        inputs = to_json(describe_inputs(spark, sources, engines[step.name].listings))
         expected = {
             "command": step_request.command.name,
             "config": format_options(step_request),

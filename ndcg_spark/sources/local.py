@@ -19,7 +19,15 @@ from ndcg_spark.core.redaction import redact
 from ndcg_spark.core.schemas import HAS_NANOSECONDS, MALFORMED, TableInfo, select_fields
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.sources import stores, text_files
-from ndcg_spark.sources.parquet import NANOSECONDS, PART_SIZES, READ_THREADS, refuse_unreadable, split_files
+from ndcg_spark.sources.listing import Listing
+from ndcg_spark.sources.parquet import (
+    NANOSECONDS,
+    PART_SIZES,
+    READ_THREADS,
+    FileFooter,
+    refuse_unreadable,
+    split_files,
+)
 from ndcg_spark.sources.parquet_types import ParquetFooter, read_footer
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.slices import choose_value
@@ -47,14 +55,15 @@ class Part(Protocol):
 class LocalTable:
     """A table with its name (format and reference, without credentials) and its size.
 
-    `files` are its Parquet files, if it has no partition columns.
+    `footers` are those of its Parquet files, if it has no partition columns.
     """
 
     info: TableInfo
     name: str
     n_bytes: int
     divide: Callable[[int], Sequence[Part]]
-    files: tuple[str, ...] = ()
+    footers: tuple[FileFooter, ...] = ()
+    listing: Listing | None = None
 
     def parts(self, n_parts: int) -> tuple[Part, ...]:
         """Split the rows into about `n_parts` parts. A text file is one part."""
@@ -158,7 +167,7 @@ def filter_rows(table: LocalTable, column: str, text: str) -> LocalTable:
             if str(folder_values.get(column, text)) == text
         ]
 
-    return replace(table, divide=divide, files=())
+    return replace(table, divide=divide, footers=())
 
 
 def select_local_value(
@@ -260,7 +269,7 @@ class _OpenedFiles:
     n_bytes: int
     refused: Mapping[str, str] = field(default_factory=dict)
     is_text: bool = False
-    files: tuple[str, ...] = ()
+    footers: tuple[FileFooter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +300,7 @@ def open_local(
         )
         if isinstance(files, str):
             return files
+        listing = Listing.from_files(files)  # before they are read: a later change is then noticed
         opened = _OPENERS[file_format](files, file_format, reference)
         if isinstance(opened, _OpenedFiles) and file_format not in text_files.TREC:
             opened = _add_folders(opened, path, files)
@@ -308,7 +318,8 @@ def open_local(
         info=TableInfo(schema=opened.schema, label=label, is_text=opened.is_text, refused=opened.refused),
         name=f"{file_format}:{redact(reference)}",
         n_bytes=opened.n_bytes,
-        files=opened.files,
+        footers=opened.footers,
+        listing=listing,
         divide=lambda n_parts: [part for _, part in opened.divide(n_parts)],
     )
 
@@ -326,7 +337,7 @@ def _add_folders(opened: _OpenedFiles, root: str, files: Sequence[str]) -> _Open
     def divide(n_parts: int) -> list[tuple[str, Part]]:
         return [(path, FolderPart(part, anchor, folders.values[path])) for path, part in opened.divide(n_parts)]
 
-    return replace(opened, schema=pa.schema([*opened.schema, *folders.schema]), divide=divide, files=())
+    return replace(opened, schema=pa.schema([*opened.schema, *folders.schema]), divide=divide, footers=())
 
 
 def _find_obstacle(reference: str, file_format: str, options: Mapping[str, str]) -> str | None:
@@ -430,8 +441,8 @@ def _open_parquet(files: Sequence[str], kind: str, reference: str) -> _OpenedFil
         (footer for footer in footers if (footer.schema, footer.refused) != (first.schema, first.refused)), None
     )
     if different is not None:
-        return f"{different.identity.path} has other columns than {first.identity.path}"
-    identities = [footer.identity for footer in footers]
+        return f"{different.file.path} has other columns than {first.file.path}"
+    identities = [footer.file for footer in footers]
 
     def divide(n_parts: int) -> list[tuple[str, Part]]:
         sizes = replace(PART_SIZES, n_parts=n_parts)
@@ -439,7 +450,11 @@ def _open_parquet(files: Sequence[str], kind: str, reference: str) -> _OpenedFil
 
     n_bytes = sum(footer.size for footer in identities)
     return _OpenedFiles(
-        schema=first.schema, divide=divide, n_bytes=n_bytes, refused=first.refused, files=tuple(files)
+        schema=first.schema,
+        divide=divide,
+        n_bytes=n_bytes,
+        refused=first.refused,
+        footers=tuple(footer.footer for footer in footers),
     )
 
 

@@ -64,12 +64,18 @@ class FilePart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedFile:
+class FileFooter:
+    """The footer of a Parquet file."""
+
+    identity: FileIdentity
+    metadata: pq.FileMetaData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedFile(FileFooter):
     """An open Parquet file and its footer."""
 
     file: Any
-    identity: FileIdentity
-    metadata: pq.FileMetaData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +262,12 @@ def read_footers(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Sc
     `columns` maps names of `schema` to names in the files. Ranges of row groups are those of the first column.
     """
     with ThreadPoolExecutor(READ_THREADS) as pool:
-        return _check_footers(list(pool.map(lambda path: _read_footer(path, columns, schema), paths)))
+        return _refuse_obstacles(list(pool.map(lambda path: _read_footer(path, columns, schema), paths)))
+
+
+def check_footers(footers: Sequence[FileFooter], columns: Mapping[str, str], schema: pa.Schema) -> list[Footer] | str:
+    """Do what `read_footers` does, for footers that were read before."""
+    return _refuse_obstacles([_check_footer(footer, columns, schema) for footer in footers])
 
 
 def find_missing_columns(paths: Sequence[str], columns: Sequence[str], *, exact: bool) -> dict[str, str]:
@@ -299,7 +310,7 @@ def send_footers(
 
 def parse_footers(texts: Sequence[str]) -> list[Footer] | str:
     """Parse the rows of `send_footers`; or return a clause on why workers cannot read one of the files."""
-    return _check_footers([_parse_footer(json.loads(text)) for text in texts])
+    return _refuse_obstacles([_parse_footer(json.loads(text)) for text in texts])
 
 
 def _parse_footer(footer: str | dict[str, Any]) -> Footer | str:
@@ -309,7 +320,7 @@ def _parse_footer(footer: str | dict[str, Any]) -> Footer | str:
     return Footer(FileIdentity(**footer["identity"]), footer["obstacle"], footer["lacks"], groups)
 
 
-def _check_footers(footers: Sequence[Footer | str]) -> list[Footer] | str:
+def _refuse_obstacles(footers: Sequence[Footer | str]) -> list[Footer] | str:
     lacking = [footer for footer in footers if isinstance(footer, Footer) and footer.lacks is not None]
     if lacking and len(lacking) < len(footers):
         raise InputRefusedError(
@@ -324,13 +335,13 @@ def _check_footers(footers: Sequence[Footer | str]) -> list[Footer] | str:
 def _read_footer(path: str, columns: Mapping[str, str], schema: pa.Schema) -> Footer | str:
     try:
         with open_parquet(path) as parquet_file:
-            return _build_footer(parquet_file, columns, schema)
+            return _check_footer(parquet_file, columns, schema)
     except (OSError, pa.ArrowException) as error:
         return f"a file cannot be read ({format_reason(error, path)})"
 
 
-def _build_footer(parquet_file: OpenedFile, columns: Mapping[str, str], schema: pa.Schema) -> Footer:
-    path, metadata = parquet_file.identity.path, parquet_file.metadata
+def _check_footer(footer: FileFooter, columns: Mapping[str, str], schema: pa.Schema) -> Footer:
+    path, metadata = footer.identity.path, footer.metadata
     names = {column_name.lower() for column_name in metadata.schema.to_arrow_schema().names}
     lacks = next((column for column in columns.values() if column.lower() not in names), None)
     obstacle = describe_mismatch(path, metadata.schema.to_arrow_schema(), columns, schema)
@@ -345,7 +356,7 @@ def _build_footer(parquet_file: OpenedFile, columns: Mapping[str, str], schema: 
             min_max = statistics if statistics is not None and statistics.has_min_max else None
             ends = None if min_max is None else (min_max.min, min_max.max)
             groups.append((start, ends if ends is not None and isinstance(ends[0], int | str) else None))
-    return Footer(parquet_file.identity, obstacle, lacks, groups)
+    return Footer(footer.identity, obstacle, lacks, groups)
 
 
 def find_part_bounds(footers: Sequence[Footer], parts: Sequence[FilePart]) -> tuple[ValueRange, ...] | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ndcg_spark.core.arrow_tables import SPARK_TYPES
 from ndcg_spark.core.schemas import format_type
 from ndcg_spark.errors import option
-from ndcg_spark.sources.parquet import FileIdentity, open_parquet
+from ndcg_spark.sources.parquet import FileFooter, FileIdentity, open_parquet
 
 _UNSUPPORTED = f"has a type that only Spark reads; set {option('engine', 'spark')}."
 _SAME_IN_SPARK = {pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32()}
@@ -26,10 +26,14 @@ _OLD_CALENDARS = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyI
 class ParquetFooter:
     """Columns of a file. `refused` has those that Arrow and Spark read differently, as in `TableInfo.refused`."""
 
-    identity: FileIdentity
+    footer: FileFooter
     schema: pa.Schema
     refused: Mapping[str, str]
     has_nanoseconds: bool
+
+    @property
+    def file(self) -> FileIdentity:
+        return self.footer.identity
 
 
 class _OtherTypeError(Exception):
@@ -60,7 +64,10 @@ def read_footer(path: str) -> ParquetFooter | str:
         return f"{path} has columns whose names differ only in case"
     has_nanoseconds = any('"nanoseconds"' in leaf.logical_type.to_json() for leaf in leaves)
     return ParquetFooter(
-        identity=identity, schema=pa.schema(fields), refused=refused, has_nanoseconds=has_nanoseconds
+        footer=FileFooter(identity=identity, metadata=metadata),
+        schema=pa.schema(fields),
+        refused=refused,
+        has_nanoseconds=has_nanoseconds,
     )
 
 

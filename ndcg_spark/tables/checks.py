@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,6 @@ from ndcg_spark.sources.stores import (
     list_folders_above,
     parse_address,
     strip_file_scheme,
-    walk_folder,
 )
 from ndcg_spark.tables.claims import LOCK_FOLDER, Reporter
 from ndcg_spark.tables.kinds import COMMITTED, TABLE_KINDS, ColumnType, ExistingTable, Field, Growth, list_columns
@@ -80,15 +79,22 @@ class UsedPlaces:
 
 
 def find_used_places(
-    spark: SparkSession | None, name: str, reference: str, kind: str | None, frame: DataFrame | None
+    spark: SparkSession | None,
+    name: str,
+    reference: str,
+    kind: str | None,
+    frame: DataFrame | None,
+    *,
+    files: Iterable[str] = (),
 ) -> UsedPlaces:
     """Find the places that a frame reads. Lists its files, runs no action. Refuse if no place can be found.
 
     `reference` is its path, table or query. Without a frame (None), single files and unreachable places are ignored,
-    as are files on platforms that do not list them. Without a session, the reference is a path of local files.
+    as are files on platforms that do not list them. Without Spark, `files` are those that the input was opened with.
     """
     kind = kind or guess_format(reference)
-    folders, files, patterns = frozenset[str](), frozenset[str](), tuple[str, ...]()
+    folders, patterns = frozenset[str](), tuple[str, ...]()
+    places = frozenset(_resolve_files(files))
     unknown: Exception | None = None
     try:
         if kind == "table" and spark is not None:
@@ -98,7 +104,6 @@ def find_used_places(
             folders = frozenset([canonicalize(location)] if location else [])
         elif kind != "sql":
             place = canonicalize(_resolve_reference(spark, reference))
-            files = frozenset(_list_local_files(reference) if spark is None and is_local(place) else [])
             if is_pattern(reference):
                 patterns = (place,)
             elif not is_local(place) or os.path.isdir(place):
@@ -106,27 +111,16 @@ def find_used_places(
     except spark_errors(NdcgSparkError) as error:
         unknown = None if frame is None else error
     try:
-        files = files if frame is None else frozenset(_resolve_files(frame.inputFiles()))
+        places = places if frame is None else frozenset(_resolve_files(map(unquote, frame.inputFiles())))
     except spark_errors() as error:
         unknown = unknown or (None if is_unsupported(error) else error)
-    if unknown is not None and not (folders or patterns or files):
+    if unknown is not None and not (folders or patterns or places):
         reason = get_message(unknown) if isinstance(unknown, NdcgSparkError) else first_line(unknown)
         raise OutputRefusedError(
             f"cannot find the location of {name}, which no output may replace: {reason.rstrip('.')}."
         ) from unknown
     # A remote file is not a folder.
-    return UsedPlaces(name=name, folders=folders - files, files=files, patterns=patterns)
-
-
-def _list_local_files(path: str) -> Iterator[str]:
-    """List the real paths of the files at or below a local path or pattern; none if it does not exist."""
-    path = strip_file_scheme(path)
-    for match in glob.glob(path, recursive=False) if is_pattern(path) else [path]:
-        if os.path.isdir(match):
-            for folder, _, names in walk_folder(match, follow_links=True):
-                yield from (os.path.realpath(os.path.join(folder, name)) for name in names)
-        elif os.path.exists(match):
-            yield os.path.realpath(match)
+    return UsedPlaces(name=name, folders=folders - places, files=places, patterns=patterns)
 
 
 def _resolve_reference(spark: SparkSession | None, reference: str) -> str:
@@ -138,11 +132,11 @@ def _resolve_reference(spark: SparkSession | None, reference: str) -> str:
         return reference  # an object store that only workers can reach
 
 
-def _resolve_files(uris: Sequence[str]) -> Iterator[str]:
+def _resolve_files(paths: Iterable[str]) -> Iterator[str]:
     """Return the canonical places of files. Links of folders are resolved once per folder, for speed."""
     resolved: dict[str, str] = {}
-    for uri in uris:
-        folder, _, name = unquote(uri).rpartition("/")
+    for path in paths:
+        folder, _, name = path.rpartition("/")
         if folder not in resolved:
             resolved[folder] = canonicalize(folder)
         place = f"{resolved[folder]}/{name}"
@@ -279,7 +273,8 @@ def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[C
     merged: dict[str, ColumnType] = {}
     for path in (os.path.join(folder, name) for folder in folders for name in _list_visible(Path(folder))):
         try:
-            columns = list_columns(_to_spark_schema(parquet.read_metadata(path).schema))
+            status = os.stat(path)
+            columns = _read_columns(path, status.st_size, status.st_mtime_ns)
         except (OSError, pa.ArrowException) as error:
             raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {format_reason(error, path)}.") from error
         for column in columns:
@@ -290,6 +285,12 @@ def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[C
                     f"{first.kind} in other files."
                 )
     return tuple(merged.values())
+
+
+@lru_cache(maxsize=4 * _MAX_SLICES_READ)
+def _read_columns(path: str, size: int, mtime: int) -> tuple[ColumnType, ...]:
+    """Read the columns of a file. The steps of a night check the same run log and tables several times."""
+    return list_columns(_to_spark_schema(parquet.read_metadata(path).schema))
 
 
 def _to_spark_schema(schema: parquet.ParquetSchema) -> pa.Schema:

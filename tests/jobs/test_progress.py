@@ -18,7 +18,7 @@ from support.processes import open_terminal, wait_for_text
 
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.places import Source
-from ndcg_spark.jobs.run_log import describe_files, describe_inputs
+from ndcg_spark.jobs.run_log import describe_folder, describe_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,17 +128,17 @@ def test_files_are_counted_without_those_that_readers_pass_over(tmp_path: Path) 
         write(tmp_path / "t" / name, "12345", 1_900_000_000)
     # 1,000,000,000 seconds after 1970 is 2001-09-09T01:46:40Z
     expected = {"files": 2, "bytes": 8, "newest": "2001-09-09T01:47:40Z"}
-    assert describe_files(str(tmp_path / "t")) == describe_files(f"file://{tmp_path}/t") == expected
-    assert describe_files(str(tmp_path / "t" / "country=DE" / "a.parquet"))["bytes"] == 3
+    assert describe_folder(str(tmp_path / "t")) == describe_folder(f"file://{tmp_path}/t") == expected
+    assert describe_folder(str(tmp_path / "t" / "country=DE" / "a.parquet"))["bytes"] == 3
     write(tmp_path / "t" / "_country=US" / "c.parquet", "i", 1)  # Spark reads it
-    assert describe_files(str(tmp_path / "t"))["files"] == 3
+    assert describe_folder(str(tmp_path / "t"))["files"] == 3
 
 
 def test_the_version_of_a_delta_table_is_its_last_commit(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", "abc", 1)
     for name in ("00000000000000000009.json", "00000000000000000010.json", "00000000000000000010.checkpoint.parquet"):
         write(tmp_path / "_delta_log" / name, "{}", 1)
-    assert describe_files(str(tmp_path))["version"] == 10
+    assert describe_folder(str(tmp_path))["version"] == 10
 
 
 def test_files_that_cannot_be_listed_are_no_fewer_files(public_folder: Path, spark: SparkSession) -> None:
@@ -166,7 +166,7 @@ def test_columns_called_like_facts_of_a_table_are_no_facts(spark: SparkSession, 
 
 @pytest.mark.parametrize("reference", ["s3://bucket/t", "none", "in*.parquet", "hdfs://name/t"])
 def test_what_is_not_a_local_path_has_no_facts(reference: str) -> None:
-    assert describe_files(reference) == {}
+    assert describe_folder(reference) == {}
 
 
 SNAPSHOT = "SELECT name, snapshot_id FROM prod.t.refs WHERE type = 'BRANCH'"

@@ -232,7 +232,8 @@ def test_parquet(spark, tmp_path):
     assert_opened_alike(spark, tmp_path)
     table = open_local(str(tmp_path))
     assert set(table.info.refused) == {"categories", "nothing", "lasts"}
-    assert table.files == tuple(str(tmp_path / f"{at}.parquet") for at in range(3))
+    assert table.listing.files == tuple(str(tmp_path / f"{at}.parquet") for at in range(3))
+    assert len(table.footers) == 3
 
 
 def test_parquet_of_spark(spark, tmp_path):
@@ -269,7 +270,7 @@ def test_columns_in_names_of_folders(spark, tmp_path):
     table = open_local(str(tmp_path))
     types = [table.info.type_text(name) for name in names]
     assert types == ["int", "bigint", "string", "date", *["string"] * 4]
-    assert table.files == ()
+    assert table.footers == ()
     assert count_rows(table, ["day"]).total() == 8
 
 
