@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 from ndcg_spark.errors import cannot_import
@@ -40,27 +41,40 @@ def upper_p(t: float, df: float) -> float:
 
 def power(effect: float, std_error: float, df: float, *, alpha: float) -> float:
     """Probability that a two-sided paired t-test at level alpha finds a true difference `effect` of the means."""
+    limit, shift = t_quantile(1 - alpha / 2, df), abs(effect) / std_error
+    lower = _shifted_cdf(-limit, df, shift) if shift < 8 else 0.0
+    # SciPy has a NaN for some large shifts, the earlier the lower alpha is; the true value is below rounding.
+    return _shifted_cdf(-limit, df, -shift) + (0.0 if math.isnan(lower) else lower)
+
+
+def _shifted_cdf(t: float, df: float, shift: float) -> float:
+    """Probability that a noncentral T is at most t."""
+    special = require_scipy()
+    if _has_exact_nctdtr():
+        return float(special.nctdtr(df, shift, t))
     from scipy.stats import nct
 
-    limit, shift = t_quantile(1 - alpha / 2, df), abs(effect) / std_error
-    lower = float(nct.cdf(-limit, df, shift)) if shift < 8 else 0.0
-    # SciPy has a NaN for some large shifts, the earlier the lower alpha is; the true value is below rounding.
-    return float(nct.sf(limit, df, shift)) + (0.0 if math.isnan(lower) else lower)
+    return float(nct.cdf(t, df, shift))
+
+
+@cache
+def _has_exact_nctdtr() -> bool:
+    """Check for SciPy 1.15, whose `nctdtr` has the bits of `nct.cdf`; before, it was wrong by up to 0.001."""
+    from scipy import __version__
+
+    return tuple(map(int, __version__.split(".")[:2])) >= (1, 15)
 
 
 def detectable_effect(std_error: float, df: float, *, alpha: float) -> float:
     """Smallest effect that a paired t-test at level alpha finds with probability 0.8."""
-    from scipy.optimize import brentq
-
     if alpha >= POWER:
         return 0.0
-    highest = 2.0
-    while power(highest, 1.0, df, alpha=alpha) < POWER:
-        highest *= 2
-    shift = brentq(
-        lambda candidate: power(candidate, 1.0, df, alpha=alpha) - POWER, 0.0, highest, xtol=1e-13, rtol=1e-14
-    )
-    return float(shift) * std_error
+    low, high = 0.0, 2.0
+    while power(high, 1.0, df, alpha=alpha) < POWER:
+        high *= 2
+    while low < (middle := (low + high) / 2) < high:  # until they are neighbours; SciPy's solvers load for long
+        low, high = (middle, high) if power(middle, 1.0, df, alpha=alpha) < POWER else (low, middle)
+    return high * std_error
 
 
 def required_units(effect: float, std_error: float, n_units: int, *, alpha: float) -> int:
