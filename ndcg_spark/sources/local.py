@@ -28,7 +28,7 @@ from ndcg_spark.sources.parquet import (
     refuse_unreadable,
     split_files,
 )
-from ndcg_spark.sources.parquet_types import ParquetFooter, read_footer
+from ndcg_spark.sources.parquet_types import ParquetColumns, convert_footers, read_footer
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.slices import choose_value
 from ndcg_spark.sources.text_files import TextPart
@@ -430,19 +430,18 @@ def _read_value(text: str, column_type: pa.DataType) -> Any:
 
 def _open_parquet(files: Sequence[str], kind: str, reference: str) -> _OpenedFiles | str:
     with ThreadPoolExecutor(READ_THREADS) as pool:
-        footers_or_clauses = list(pool.map(read_footer, files))
-    footers = [footer for footer in footers_or_clauses if isinstance(footer, ParquetFooter)]
-    if len(footers) < len(footers_or_clauses):
-        return next(footer for footer in footers_or_clauses if isinstance(footer, str))
-    if any(footer.has_nanoseconds for footer in footers):
+        footers = list(pool.map(read_footer, files))
+    columns_or_clauses = convert_footers(footers)
+    columns = [found for found in columns_or_clauses if isinstance(found, ParquetColumns)]
+    if len(columns) < len(columns_or_clauses):
+        return next(found for found in columns_or_clauses if isinstance(found, str))
+    if any(found.has_nanoseconds for found in columns):
         raise InputRefusedError(f"cannot read {kind} {redact(reference)!r}: {NANOSECONDS}")
-    first = footers[0]
-    different = next(
-        (footer for footer in footers if (footer.schema, footer.refused) != (first.schema, first.refused)), None
-    )
+    first = columns[0]
+    different = next((path for path, found in zip(files, columns, strict=True) if found != first), None)
     if different is not None:
-        return f"{different.file.path} has other columns than {first.file.path}"
-    identities = [footer.file for footer in footers]
+        return f"{different} has other columns than {files[0]}"
+    identities = [footer.identity for footer in footers]
 
     def divide(n_parts: int) -> list[tuple[str, Part]]:
         sizes = replace(PART_SIZES, n_parts=n_parts)
@@ -454,7 +453,7 @@ def _open_parquet(files: Sequence[str], kind: str, reference: str) -> _OpenedFil
         divide=divide,
         n_bytes=n_bytes,
         refused=first.refused,
-        footers=tuple(footer.footer for footer in footers),
+        footers=tuple(footers),
     )
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ndcg_spark.core.arrow_tables import SPARK_TYPES
 from ndcg_spark.core.schemas import format_type
 from ndcg_spark.errors import option
-from ndcg_spark.sources.parquet import FileFooter, FileIdentity, open_parquet
+from ndcg_spark.sources.parquet import FileFooter, open_parquet
 
 _UNSUPPORTED = f"has a type that only Spark reads; set {option('engine', 'spark')}."
 _SAME_IN_SPARK = {pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32()}
@@ -23,27 +24,39 @@ _OLD_CALENDARS = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetFooter:
+class ParquetColumns:
     """Columns of a file. `refused` has those that Arrow and Spark read differently, as in `TableInfo.refused`."""
 
-    footer: FileFooter
     schema: pa.Schema
     refused: Mapping[str, str]
     has_nanoseconds: bool
-
-    @property
-    def file(self) -> FileIdentity:
-        return self.footer.identity
 
 
 class _OtherTypeError(Exception):
     """A type that Arrow and Spark may read differently."""
 
 
-def read_footer(path: str) -> ParquetFooter | str:
-    """Read the footer of a file; or return a clause on why only Spark can. Raise an OSError if it is not Parquet."""
+def read_footer(path: str) -> FileFooter:
+    """Read the footer of a file. Raise an OSError if it is not Parquet."""
     with open_parquet(path) as parquet_file:
-        metadata, identity = parquet_file.metadata, parquet_file.identity
+        return FileFooter(identity=parquet_file.identity, metadata=parquet_file.metadata)
+
+
+def convert_footers(footers: Sequence[FileFooter]) -> list[ParquetColumns | str]:
+    """Return the columns of each file, or a clause on why only Spark can read it."""
+    converted: list[ParquetColumns | str] = []
+    before: pq.FileMetaData | None = None
+    for footer in footers:
+        now = footer.metadata
+        if before is None or not now.schema.equals(before.schema) or now.metadata != before.metadata:
+            converted.append(_convert_footer(footer.identity.path, now))
+        else:  # as the files of a table mostly are
+            converted.append(converted[-1])
+        before = now
+    return converted
+
+
+def _convert_footer(path: str, metadata: pq.FileMetaData) -> ParquetColumns | str:
     leaves = [metadata.schema.column(number) for number in range(len(metadata.schema))]
     key_values = metadata.metadata or {}
     if _OLD_CALENDARS & key_values.keys():
@@ -63,12 +76,7 @@ def read_footer(path: str) -> ParquetFooter | str:
     if len(names) < len(fields):
         return f"{path} has columns whose names differ only in case"
     has_nanoseconds = any('"nanoseconds"' in leaf.logical_type.to_json() for leaf in leaves)
-    return ParquetFooter(
-        footer=FileFooter(identity=identity, metadata=metadata),
-        schema=pa.schema(fields),
-        refused=refused,
-        has_nanoseconds=has_nanoseconds,
-    )
+    return ParquetColumns(schema=pa.schema(fields), refused=refused, has_nanoseconds=has_nanoseconds)
 
 
 def _count_leaves(arrow_type: pa.DataType) -> int:

@@ -271,12 +271,16 @@ def _find_logged_table(spark: SparkSession | None, path: str) -> TableFolder | N
 def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[ColumnType, ...]:
     """Merge the columns of all files in some folders, read from their footers, as Spark does."""
     merged: dict[str, ColumnType] = {}
+    before: tuple[ColumnType, ...] = ()
     for path in (os.path.join(folder, name) for folder in folders for name in _list_visible(Path(folder))):
         try:
             status = os.stat(path)
             columns = _read_columns(path, status.st_size, status.st_mtime_ns)
         except (OSError, pa.ArrowException) as error:
             raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {format_reason(error, path)}.") from error
+        if columns is before:  # as it mostly is
+            continue
+        before = columns
         for column in columns:
             first = merged.setdefault(column.name, column)
             if first.kind != column.kind:
@@ -290,19 +294,20 @@ def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[C
 @lru_cache(maxsize=4 * _MAX_SLICES_READ)
 def _read_columns(path: str, size: int, mtime: int) -> tuple[ColumnType, ...]:
     """Read the columns of a file. The steps of a night check the same run log and tables several times."""
-    return list_columns(_to_spark_schema(parquet.read_metadata(path).schema))
-
-
-def _to_spark_schema(schema: parquet.ParquetSchema) -> pa.Schema:
-    """Convert the columns of a Parquet file to Spark's types: INT96 is a timestamp with a time zone."""
+    schema = parquet.read_metadata(path).schema
     leaves = (schema.column(number) for number in range(len(schema)))
-    instants = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
-    fields = schema.to_arrow_schema()
+    instants = tuple(f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96")
+    return _list_columns(schema.to_arrow_schema().remove_metadata(), instants)
+
+
+@lru_cache
+def _list_columns(fields: pa.Schema, instants: tuple[str, ...]) -> tuple[ColumnType, ...]:
+    """List the columns of a Parquet file with Spark's types: INT96 is a timestamp with a time zone."""
     holds_instants = [any(path.startswith(f"{field.name}.") for path in instants) for field in fields]
     types = [
         _add_zone(field.type) if holds else field.type for field, holds in zip(fields, holds_instants, strict=True)
     ]
-    return pa.schema([field.with_type(spark_type) for field, spark_type in zip(fields, types, strict=True)])
+    return list_columns(field.with_type(spark_type) for field, spark_type in zip(fields, types, strict=True))
 
 
 def _add_zone(arrow_type: pa.DataType) -> pa.DataType:
