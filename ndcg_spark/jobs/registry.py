@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -38,11 +38,18 @@ def load_command(name: str) -> Command[Any] | CommandGroup | click.Command:
 
 def load_jobs() -> Iterator[Command[Any]]:
     """Import every command that is a job, including the members of groups."""
-    for command in map(load_command, COMMANDS):
-        yield from (
-            command.commands
-            if isinstance(command, CommandGroup)
-            else [command]
-            if isinstance(command, Command)
-            else []
-        )
+    for name in COMMANDS:
+        yield from _load_group(name)
+
+
+def find_job(name: str) -> Command[Any] | None:
+    """Import the job of a name, which may be a member of a group; None if no job has it."""
+    first = name.partition(" ")[0]
+    return next((job for job in _load_group(first) if job.name == name), None) if first in COMMANDS else None
+
+
+def _load_group(name: str) -> Sequence[Command[Any]]:
+    command = load_command(name)
+    if isinstance(command, CommandGroup):
+        return command.commands
+    return [command] if isinstance(command, Command) else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from difflib import get_close_matches
@@ -23,7 +23,7 @@ from ndcg_spark.jobs.options import (
     read_toml,
     suggest_closest,
 )
-from ndcg_spark.jobs.registry import load_jobs
+from ndcg_spark.jobs.registry import find_job, load_jobs
 from ndcg_spark.jobs.settings import SharedSettings
 
 _NIGHT = Command(name="nightly", about="", settings=SharedSettings, reads=(), sliced=True, work="")
@@ -126,12 +126,11 @@ def read_night(
 ) -> Night:
     """Read the file of a night and check the options of each step."""
     shared, tables = _read_file(path)
-    jobs = {job.name: job for job in load_jobs()}
+    jobs = [_find_job(path, number, table) for number, table in enumerate(tables, 1)]
     _refuse_unknown_keys(path, shared, jobs)
     overrides = {"dataset": dataset, "log_format": log_format}
     steps: list[Step] = []
-    for number, table in enumerate(tables, 1):
-        job = _find_job(path, number, table, jobs)
+    for job, table in zip(jobs, tables, strict=True):
         name = str(table.get("name", job.name))
         if name in (step.name for step in steps):
             raise InvalidParameterError(
@@ -167,8 +166,11 @@ def _read_file(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return shared, steps
 
 
-def _refuse_unknown_keys(path: str, shared: Mapping[str, Any], jobs: Mapping[str, Command[Any]]) -> None:
-    known = {key for job in jobs.values() for key in index_options(job.to_click())}
+def _refuse_unknown_keys(path: str, shared: Mapping[str, Any], jobs: Iterable[Command[Any]]) -> None:
+    """Refuse a key outside of steps that no command has; one of a command that the file lacks is allowed."""
+    known = _list_keys(jobs)
+    if {key.replace("_", "-") for key in shared} - known:
+        known = _list_keys(load_jobs())  # whose import takes as long as a step
     for key in shared:
         if key.replace("_", "-") not in known:
             raise InvalidParameterError(
@@ -178,12 +180,18 @@ def _refuse_unknown_keys(path: str, shared: Mapping[str, Any], jobs: Mapping[str
         raise InvalidParameterError(f"{path}: remove run-date; the night is set by --run-date.")
 
 
-def _find_job(path: str, number: int, table: Mapping[str, Any], jobs: Mapping[str, Command[Any]]) -> Command[Any]:
+def _list_keys(jobs: Iterable[Command[Any]]) -> set[str]:
+    return {key for job in jobs for key in index_options(job.to_click())}
+
+
+def _find_job(path: str, number: int, table: Mapping[str, Any]) -> Command[Any]:
     command = str(table.get("command", ""))
-    if command not in jobs:
+    job = find_job(command)
+    if job is None:
+        jobs = [job.name for job in load_jobs()]
         problem = f"has the command {command!r}{suggest_closest(command, jobs)}" if command else "has no command"
         raise InvalidParameterError(f"{path}: step {number} {problem}; the commands are {', '.join(jobs)}.")
-    return jobs[command]
+    return job
 
 
 def _read_when(table: Mapping[str, Any]) -> When:
