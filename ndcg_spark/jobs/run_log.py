@@ -54,31 +54,37 @@ def describe_inputs(
 ) -> list[dict[str, Any]]:
     """Describe the tables that a job reads, from the file system and the catalog; reads no rows.
 
-    `listings` are of inputs that the local engine has opened: their state is that of the files that it reads.
+    `listings` are those of inputs that were opened before: their state then counts, as later files are not read.
 
     Local files have `files`, `bytes`, `newest`. Remote files and queries have `files` and `digest`, a hash of the
     sorted file names, which Spark never reuses. Delta and Iceberg tables have `version`. `unknown` is the reason if
     the state could not be read.
     """
-    named = ((name, source) for name, source in sources.items() if source.reference)
-    return [_describe_input(spark, name, source, listings.get(name)) for name, source in named]
+    return [
+        {
+            "option": name.replace("_", "-"),
+            "reference": redact(source.reference),
+            "format": source.format,
+            **(listings[name].state if name in listings else _read_state(spark, source)),
+        }
+        for name, source in sources.items()
+        if source.reference
+    ]
 
 
-def _describe_input(spark: SparkSession | None, name: str, source: Source, listing: Listing | None) -> dict[str, Any]:
-    description: dict[str, Any] = {
-        "option": name.replace("_", "-"),
-        "reference": redact(source.reference),
-        "format": source.format,
-    }
-    if listing is not None:
-        return {**description, **listing.state}
+def list_inputs(spark: SparkSession, sources: Mapping[str, Source]) -> dict[str, Listing]:
+    """Read the state of inputs that Spark is about to open; it lists their files itself."""
+    return {name: Listing((), _read_state(spark, source)) for name, source in sources.items()}
+
+
+def _read_state(spark: SparkSession | None, source: Source) -> dict[str, Any]:
     try:
-        return description | _read_state(spark, source.reference, source.format)
+        return _find_state(spark, source.reference, source.format)
     except spark_errors(OSError) as error:  # the job itself reports an unreadable input
-        return description | {"unknown": to_one_line(redact(first_line(error)))}
+        return {"unknown": to_one_line(redact(first_line(error)))}
 
 
-def _read_state(spark: SparkSession | None, reference: str, kind: str) -> dict[str, Any]:
+def _find_state(spark: SparkSession | None, reference: str, kind: str) -> dict[str, Any]:
     if spark is None:
         return describe_folder(reference) or _hash_objects(reference)
     if kind == "sql":

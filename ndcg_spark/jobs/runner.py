@@ -65,6 +65,7 @@ from ndcg_spark.jobs.run_log import (
     extract_counts,
     find_places,
     format_options,
+    list_inputs,
     to_json,
 )
 from ndcg_spark.sources.listing import Listing
@@ -233,13 +234,15 @@ def describe_end(error: BaseException | None, code: int) -> tuple[str, str | Non
 
 
 @contextmanager
-def open_run(request: Request[Any], engine: Engine) -> Iterator[JobRun]:
+def open_run(
+    request: Request[Any], engine: Engine, listings: Mapping[str, Listing] = MappingProxyType({})
+) -> Iterator[JobRun]:
     """Open the session of a job if Spark runs it, and log its start and end.
 
     The block passes the exit code to `JobRun.set_exit`.
     """
     with _open_session(request, engine) as spark:
-        run = JobRun(spark, request, engine.listings)
+        run = JobRun(spark, request, {**engine.listings, **listings})
         if request.shared.explain:  # nothing runs, so nothing is logged
             yield run
             return
@@ -510,10 +513,17 @@ class JobResult(NamedTuple):
 
 
 def run(
-    request: Request[S], work: type[Work[S]], engine: Engine, opened: Mapping[str, Table] = MappingProxyType({})
+    request: Request[S],
+    work: type[Work[S]],
+    engine: Engine,
+    opened: Mapping[str, Table] = MappingProxyType({}),
+    listings: Mapping[str, Listing] = MappingProxyType({}),
 ) -> JobResult:
-    """Run a job. If it is refused, nothing was written. `opened` holds tables that Spark has opened before."""
-    with open_run(request, engine) as run:
+    """Run a job. If it is refused, nothing was written.
+
+    `opened` holds tables that Spark has opened before, and `listings` their state then.
+    """
+    with open_run(request, engine, listings) as run:
         with ExitStack() as stack:
             job = Job(run.spark, request, run.progress, stack, work, engine, opened=opened)
             _check_outputs(run.spark, job, run.progress)
@@ -531,10 +541,11 @@ def run(
 
 
 class CheckedJob(NamedTuple):
-    """A job that can run: the columns of its outputs, and the tables that Spark has opened for it."""
+    """A job that can run: columns of its outputs, tables that Spark has opened for it, and their state before."""
 
     outputs: PlannedSchemas
     opened: Mapping[str, Table]
+    listings: Mapping[str, Listing]
 
 
 def check_job(
@@ -546,11 +557,14 @@ def check_job(
     """
     with ExitStack() as stack:
         progress = Progress(request.log_format)
+        logged = {} if request.run_log is None else request.sources
+        unplanned = {name: source for name, source in logged.items() if source.reference and name not in planned}
+        listings = {} if spark is None else list_inputs(spark, unplanned)
         job = Job(spark, request, progress, stack, work, engine, planned=planned)
         _check_outputs(spark, job, progress)
         job.work.check_columns()
         opened = {name: table for name, table in job.tables.items() if name not in planned}
-        return CheckedJob(job.work.schemas(), opened)
+        return CheckedJob(job.work.schemas(), opened, listings)
 
 
 def _print_explanation(job: Job[S]) -> None:

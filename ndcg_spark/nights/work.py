@@ -43,6 +43,7 @@ from ndcg_spark.jobs.run_log import (
     to_json,
 )
 from ndcg_spark.jobs.runner import (
+    CheckedJob,
     JobRun,
     check_job,
     describe_end,
@@ -60,8 +61,6 @@ from ndcg_spark.tables.claims import claim_slices
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ndcg_spark.sources.formats import Table
-
 
 class NightRun:
     """Run the steps of a night; `is_brief` prints one line for the night and hides the output of each step."""
@@ -73,7 +72,7 @@ class NightRun:
         self.is_brief = is_brief
         self.results: list[StepResult] = []
         self.engines = {step.name: choose_engine(step.request, open_inputs=not step.needs) for step in steps}
-        self._opened: dict[str, Mapping[str, Table]] = {}
+        self._checked: dict[str, CheckedJob] = {}
         self._known: dict[str, StepResult] = {}
         self._renews = False
         self.refusal: str | None = None
@@ -190,9 +189,10 @@ class NightRun:
         start = time.monotonic()
         try:
             engine = choose_engine(step.request, in_night=True) if step.needs else self.engines[step.name]
-            opened = self._opened.get(step.name, {})
+            checked = self._checked[step.name]
             with self._redirect_output(step):
-                outcome = run(step.request, step.request.command.load_work(engine), engine, opened)
+                work = step.request.command.load_work(engine)
+                outcome = run(step.request, work, engine, checked.opened, checked.listings)
         except (Exception, KeyboardInterrupt) as error:
             return self._report_failure(step, error, time.monotonic() - start)
         return StepResult(
@@ -250,7 +250,7 @@ class NightRun:
             engine = replace(engine, opened=tables) if len(tables) == len(schemas) else Engine()
         work = request.command.load_work(engine)
         checked = check_job(request, work, engine, None if engine.is_local else spark, schemas)
-        self._opened[step.name] = checked.opened
+        self._checked[step.name] = checked
         outputs = checked.outputs
         targets = request.targets.items()
         return {target.reference: add_stamps(outputs[option]) for option, target in targets if option in outputs}

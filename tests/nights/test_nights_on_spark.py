@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 from support.main_job import read_stored_rows
-from support.night_files import FILE, NIGHT, make_night_folder, read_log, read_statuses, run_night, write_file
+from support.night_files import (
+    FILE,
+    NIGHT,
+    assert_resumed_with_late_file,
+    make_night_folder,
+    read_log,
+    read_statuses,
+    run_night,
+    split_by_ranker,
+    write_file,
+)
 
 import ndcg_spark
 
@@ -123,3 +133,12 @@ def test_columns_are_refused_before_anything_runs(spark, folder):
     actual = {element.step: element.status for element in ndcg_spark.nightly("night.toml", night=NIGHT)}
     assert actual["flag-changes"] == "refused"
     assert (actual["mean-ndcg"], actual["roll-up"], actual["report"]) == ("succeeded", "succeeded", "not_run")
+
+
+def test_a_file_that_arrives_after_spark_opened_the_input_is_read_when_the_night_is_resumed(
+    spark, folder, monkeypatch
+):
+    night = split_by_ranker(folder)
+    text = absolute(FILE.replace("{run_date}.parquet", "{run_date}"), folder)
+    write_file('engine = "spark"\nsource = "spark"\n' + text.partition('[[step]]\ncommand = "compare-runs"')[0])
+    assert_resumed_with_late_file(folder, night, monkeypatch)

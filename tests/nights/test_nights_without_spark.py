@@ -13,11 +13,20 @@ from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from support.main_job import assert_refused, read_files, read_stored_rows, run_command
-from support.night_files import FILE, NIGHT, OTHER, make_night_folder, read_log, read_statuses, run_night, write_file
+from support.night_files import (
+    FILE,
+    NIGHT,
+    OTHER,
+    assert_resumed_with_late_file,
+    make_night_folder,
+    read_log,
+    read_statuses,
+    run_night,
+    split_by_ranker,
+    write_file,
+)
 from support.opened import count_opened
 
 from ndcg_spark.errors import InvalidParameterError
@@ -69,11 +78,7 @@ def test_the_tables_are_those_of_the_commands_one_by_one(folder):
 
 def test_an_input_is_listed_once_and_read_once(folder):
     """Each file is opened for its footer and for its rows, by the step that evaluates it alone."""
-    night = folder / "rankings" / NIGHT.isoformat()
-    rows = pq.read_table(f"{night}.parquet")
-    night.mkdir()
-    for ranker in ("bm25", "vectors"):
-        pq.write_table(rows.filter(pc.equal(rows.column("ranker"), ranker)), night / f"{ranker}.parquet")
+    night = split_by_ranker(folder)
     more = [("flag-changes", "flags"), ("report", "page.html")]
     steps = "".join(f'\n[[step]]\ncommand = "{name}"\noutput = "./{output}"\n' for name, output in more)
     write_file(FILE.replace("{run_date}.parquet", "{run_date}") + steps)
@@ -81,6 +86,12 @@ def test_an_input_is_listed_once_and_read_once(folder):
         ended = run_night()
     assert ended.code == 0, ended.err
     assert opened == {str(night): 1, str(night / "bm25.parquet"): 2, str(night / "vectors.parquet"): 2}
+
+
+def test_a_file_that_arrives_after_the_input_was_opened_is_read_when_the_night_is_resumed(folder, monkeypatch):
+    night = split_by_ranker(folder)
+    write_file(FILE.replace("{run_date}.parquet", "{run_date}").partition('[[step]]\ncommand = "compare-runs"')[0])
+    assert_resumed_with_late_file(folder, night, monkeypatch)
 
 
 def test_nights_of_a_backfill_are_those_one_by_one_and_a_refused_one_stops_no_other(folder):

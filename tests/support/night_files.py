@@ -5,9 +5,13 @@ from __future__ import annotations
 from datetime import date
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
+from ndcg_spark.nights.work import NightRun
 from support.main_job import RunResult, read_stored_rows, run_command, write_table
 
 NIGHT = date(2026, 1, 31)
@@ -81,3 +85,32 @@ def make_night_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")  # whatever session other tests have
     write_file(FILE)
     return tmp_path
+
+
+def split_by_ranker(folder: Path) -> Path:
+    """Turn the rankings of the night into a folder with a file for each ranker."""
+    night = folder / "rankings" / NIGHT.isoformat()
+    rows = pq.read_table(f"{night}.parquet")
+    night.mkdir()
+    for ranker in ("bm25", "vectors"):
+        pq.write_table(rows.filter(pc.equal(rows.column("ranker"), ranker)), night / f"{ranker}.parquet")
+    return night
+
+
+def assert_resumed_with_late_file(folder: Path, night: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a night of one step whose second file arrives after the input was opened; then resume it."""
+    (night / "vectors.parquet").rename(folder / "late.parquet")
+
+    def run_late(night_run: NightRun, *arguments: Any) -> None:
+        (folder / "late.parquet").rename(night / "vectors.parquet")
+        run_steps(night_run, *arguments)
+
+    run_steps = NightRun._run_steps
+    with monkeypatch.context() as patch:
+        patch.setattr(NightRun, "_run_steps", run_late)
+        ended = run_night()
+    assert ended.code == 0, ended.err
+    assert {row["run"] for row in read_stored_rows(folder / "metrics")} == {"bm25"}
+    assert read_statuses(run_night("--resume")) == {"mean-ndcg": "succeeded"}
+    assert {row["run"] for row in read_stored_rows(folder / "metrics")} == {"bm25", "vectors"}
+    assert read_statuses(run_night("--resume")) == {"mean-ndcg": "succeeded before"}
