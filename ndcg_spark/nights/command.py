@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
+from ndcg_spark.core.redaction import redact
+from ndcg_spark.errors import InvalidParameterError, NdcgSparkError, get_message, to_one_line
 from ndcg_spark.jobs.command import GroupedCommand
 from ndcg_spark.jobs.endings import EXIT_DONE, EXIT_REFUSED, choose_exit_code, report_error
 from ndcg_spark.jobs.logs import CommandLog, log_format_option
@@ -19,6 +22,7 @@ from ndcg_spark.nights.steps import read_night
 
 if TYPE_CHECKING:
     from ndcg_spark.core.schemas import TableInfo
+    from ndcg_spark.nights.work import NightRun
 
 _ABOUT = """
     Run the steps of a night, listed in a file, one after another.
@@ -82,6 +86,20 @@ def _check_message_file(path: str) -> None:
         )
 
 
+@contextmanager
+def _write_refusal(runs: Sequence[NightRun], path: str | None) -> Iterator[None]:
+    """Write the message of nights that could not begin: an old file would look like their summary."""
+    try:
+        yield
+    except NdcgSparkError as error:
+        if path and not any(run.results or run.refusal for run in runs):
+            from ndcg_spark.nights.message import write_message
+
+            runs[-1].refusal = to_one_line(redact(get_message(error)))
+            write_message(runs[-1].message, path)
+        raise
+
+
 def _format_resume(params: dict[str, Any]) -> str:
     """Format the command that resumes an interrupted night or backfill."""
     nights = f"--run-date {parse_run_date(params['run_date'])}"
@@ -115,7 +133,7 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
         for night, steps in zip(nights, selections, strict=True)
     ]
     codes = []
-    with open_shared_session(runs) as spark:
+    with _write_refusal(runs, params["message"]), open_shared_session(runs) as spark:
         if params["plan"]:
             click.echo("\n".join(line for run in runs for line in run.plan(spark, **skips)))
             return EXIT_DONE

@@ -18,6 +18,7 @@ from ndcg_spark._version import __version__
 from ndcg_spark.core.redaction import redact
 from ndcg_spark.errors import (
     InvalidParameterError,
+    MissingPackageError,
     NdcgSparkError,
     OutputRefusedError,
     escape_unprintable,
@@ -30,6 +31,7 @@ from ndcg_spark.jobs.engine import Engine, choose_engine, needs_spark
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import CommandLog
 from ndcg_spark.jobs.outputs import StagedFile
+from ndcg_spark.jobs.places import name_missing_packages
 from ndcg_spark.jobs.run_log import (
     ENDED_WELL,
     FAILED,
@@ -258,15 +260,26 @@ class NightRun:
 
 @contextmanager
 def open_shared_session(runs: Sequence[NightRun]) -> Iterator[SparkSession | None]:
-    """Open one session for the steps of all nights; None if no step needs Spark."""
+    """Open one session for the steps of all nights; None if no step needs Spark.
+
+    Without PySpark, the check of each step that needs it refuses that step.
+    """
     steps = [step for night_run in runs for step in night_run.steps]
     spark_steps = [
         step for night_run in runs for step in night_run.steps if not night_run.engines[step.name].is_local
     ]
-    if not spark_steps and not any(needs_spark(night_run.request.run_log) for night_run in runs):
+    is_logged_by_spark = any(needs_spark(night_run.request.run_log) for night_run in runs)
+    if not spark_steps and not is_logged_by_spark:
         yield None
         return
-    from ndcg_spark.jobs.session import open_session
+    try:
+        with name_missing_packages("" if spark_steps else "the run log is not a folder of this machine"):
+            from ndcg_spark.jobs.session import open_session
+    except MissingPackageError:
+        if is_logged_by_spark:
+            raise
+        yield None
+        return
 
     requests = [step.request for step in steps]
     with open_session(
@@ -300,9 +313,14 @@ def find_up_to_date(stale_steps: Sequence[Stale], steps: Sequence[Step]) -> dict
     for step in steps:
         if again & {*step.needs.values()}:
             again.add(step.name)
-    message = "it is newer than its inputs"
     return {
-        step.name: StepResult(step=step.name, status=BEFORE, exit_code=endings.EXIT_DONE, message=message)
+        step.name: StepResult(
+            step=step.name,
+            status=BEFORE,
+            exit_code=endings.EXIT_DONE,
+            message="it is newer than its inputs",
+            writes=step.writes,
+        )
         for step in steps
         if step.name not in again
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
@@ -168,18 +169,74 @@ def test_a_limit_of_open_files_is_a_line(tmp_path):
     assert line.endswith("raise the limit, for example to 4096.")
 
 
-def test_without_pyspark_a_line_says_what_to_install(tmp_path):
+def run_without_pyspark(folder: Path, job: str, *flags: str) -> RunResult:
     """All other packages are there, and nothing else: -S leaves out the environment itself."""
+    packages = folder / "packages"
+    packages.mkdir()
     for path in list_installed():
         if not path.name.startswith("pyspark"):
-            (tmp_path / path.name).symlink_to(path)
-    paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
-    command = [sys.executable, "-S", ROOT / "jobs" / "mean_ndcg.py", "--input", "x"]
-    line = line_of(run_process(command, tmp_path, {"PYTHONPATH": paths}))
+            (packages / path.name).symlink_to(path)
+    paths = os.pathsep.join(map(str, (packages, ROOT)))
+    return run_process([sys.executable, "-S", ROOT / "jobs" / job, *flags], folder, {"PYTHONPATH": paths})
+
+
+def test_without_pyspark_a_line_says_what_to_install(tmp_path):
+    line = line_of(run_without_pyspark(tmp_path, "mean_ndcg.py", "--input", "x"))
     assert line == (
         "Spark is needed ('x' is a table of a catalog, not a path such as './x'), and pyspark is not installed: "
         "pip install 'ndcg-spark[spark]' (not on Databricks, which has its own)."
     )
+
+
+NIGHT = """
+run-log = "./log"
+
+[[step]]
+command = "mean-ndcg"
+input = "./rankings"
+output = "./metrics"
+
+[[step]]
+command = "mean-ndcg"
+name = "second"
+dataset = "second"
+input = "./rankings/rows.parquet"
+output = "./metrics"
+"""
+
+
+def write_night(folder: Path) -> None:
+    """Write a night whose first step needs Spark, as its files are on two levels, and an old message."""
+    (folder / "rankings" / "more").mkdir(parents=True)
+    for path in ("rows.parquet", "more/rows.parquet"):
+        write_rows(folder / "rankings" / path, build_ranking([3, 2, 3, 0, 1, 2]))
+    (folder / "night.toml").write_text(NIGHT)
+    (folder / "said.json").write_text('{"verdict": "good"}')
+
+
+NIGHT_FLAGS = ("--config", "night.toml", "--run-date", "2026-01-31", "--message", "said.txt")
+
+
+def test_without_pyspark_the_steps_of_a_night_that_need_it_are_refused(tmp_path):
+    """The others run."""
+    write_night(tmp_path)
+    ended = run_without_pyspark(tmp_path, "nightly.py", *NIGHT_FLAGS)
+    said = json.loads((tmp_path / "said.json").read_text())
+    assert (ended.code, said["verdict"]) == (2, "bad"), ended.err
+    assert "Traceback" not in ended.err
+    (line,) = [line for line in said["lines"] if "pyspark is not installed" in line]
+    assert line.startswith("mean-ndcg: refused: Spark is needed (data files are on two levels")
+    assert "  second: succeeded after" in ended.out
+    assert len(list((tmp_path / "log").rglob("*.parquet"))) == 3
+
+
+def test_a_night_whose_spark_cannot_start_has_a_message(tmp_path):
+    write_night(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(tmp_path)}
+    ended = run_process([sys.executable, ROOT / "jobs" / "nightly.py", *NIGHT_FLAGS], tmp_path, environment)
+    said = json.loads((tmp_path / "said.json").read_text())
+    assert (ended.code, said["verdict"], said["run_date"]) == (2, "bad", "2026-01-31"), ended.err
+    assert said["lines"][1].startswith("refused: SPARK_HOME is ")
 
 
 @pytest.mark.slow

@@ -152,6 +152,17 @@ def test_a_comparison_is_older_than_means_that_were_computed_again(folder, day):
     assert run_night("--stale").out.endswith("night 2026-01-31: nothing is older than its inputs\n")
 
 
+def test_the_message_of_a_bad_night_whose_results_are_up_to_date_is_bad(folder):
+    """Of each way to run no step again: the verdict is that of the page."""
+    steps = '[[step]]\ncommand = "report"\ngate = ["ndcg@1>0.5"]\noutput = "page.html"\n'
+    write_file(FILE + steps)
+    assert run_night().code == 3
+    for way in ("--resume", "--stale"):
+        assert run_night(way, "--message", "said.txt").code in (0, 3)
+        said = json.loads((folder / "said.json").read_text("utf-8"))
+        assert (said["verdict"], said["page"]) == ("bad", "page.html"), way
+
+
 @pytest.mark.parametrize("night", ["2026-01-31", "2026-01-30..2026-01-31"])
 def test_a_night_that_is_refused_as_a_whole_does_not_say_that_it_is_good(folder, night):
     """Somebody else runs it: the message of the last run is replaced."""
