@@ -482,8 +482,8 @@ def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
             _NO_SPREAD[row["weekday"]] if row["z"] is None else f"{abs(row['z']):.2f} {name_unit(row)} of {scale}"
         )
         return (
-            f"{name} is {row['value']:.6f} on {row['night']} and was {row['median']:.6f} on the night before, "
-            f"{row['before']}{_format_pairs(row)} ({distance}){_format_judgment(row)}; {short}"
+            f"{name} is {row['value']:.6f} on {row['night']} and was {row['median']:.6f} on {row['before']}"
+            f"{_format_pairs(row)} ({distance}){_format_judgment(row)}; {short}"
         )
     if row["status"] == SHORT:
         return f"{name}: {short}"

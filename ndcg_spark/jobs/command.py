@@ -66,7 +66,8 @@ class Input:
     `follows` lists outputs of earlier steps of a night, such as "mean-ndcg.output"; the last of them that the night
     has is the default, unless the step names the table `instead_of`. `nights` are the nights that a result depends
     on: its own (`one`), all `until` it, or a `period`. `with_gates`: the gates of the step that wrote the table apply
-    to the reading step, unless that has gates of its own.
+    to the reading step, unless that has gates of its own. `can_lack`: the reading step runs, too, if the step that
+    writes the table was refused or failed.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Input:
     instead_of: str = ""
     nights: Literal["one", "until", "period"] = "one"
     with_gates: bool = False
+    can_lack: bool = False
 
     @property
     def options(self) -> list[click.Option]:
@@ -280,6 +282,7 @@ class Request(Generic[S]):
 
     `sources` and `targets` are keyed by `Input.name` and `Output.name`; `files` are paths of the other outputs.
     `sliced` commands store results under `run_date` and `dataset`. `in_force` has the options with a value, unparsed.
+    `problems` are why steps of the night, which this one can do without, were refused or failed.
     """
 
     command: Command[S]
@@ -296,6 +299,7 @@ class Request(Generic[S]):
     run_log: Target | None
     log_format: str
     in_force: Mapping[str, Any] = field(compare=False, repr=False)
+    problems: tuple[str, ...] = ()
 
     @property
     def logged_night_and_dataset(self) -> tuple[date | None, str]:

@@ -28,8 +28,10 @@ def build_night_message(
     summary = {} if report is None else report.facts["message"]
     page = None if report is None else report.writes.get("page")
     lines = [] if refusal is None else [f"refused: {refusal}"]
-    lines += [f"{result.step}: {result.status}{': ' if result.message else ''}{result.message}" for result in failed]
-    lines += [summary["headline"], *summary["lines"]] if summary else list(_summarize_steps(results))
+    lines += [result.problem for result in failed]
+    told = {line.rstrip(".") for line in lines}
+    of_report = [summary["headline"], *summary["lines"]] if summary else list(_summarize_steps(results))
+    lines += [line for line in of_report if line.rstrip(".") not in told]
     title = f"night {night.run_date} of {night.dataset or 'one data set'}"
     drawn = next((result for result in results if result.status == BEFORE and "page" in result.writes), None)
     verdict = None

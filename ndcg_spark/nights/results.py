@@ -59,6 +59,11 @@ class StepResult:
         return self.status in (*ENDED_WELL, BEFORE)
 
     @property
+    def problem(self) -> str:
+        """The status of a step that did not succeed, and why."""
+        return f"{self.step}: {self.status.replace('_', ' ')}{': ' if self.message else ''}{self.message}"
+
+    @property
     def line(self) -> str:
         """Line of the step that is printed at the end of a night."""
         outputs = ", ".join(f"{content} to {path}" for content, path in self.writes.items()) if self.is_usable else ""

@@ -171,13 +171,14 @@ class NightRun:
     def _run_steps(self, spark: SparkSession | None, refused: Mapping[str, StepResult]) -> None:
         for step in self.steps:
             result = self._known.get(step.name) or refused.get(step.name) or self._skip_step(step)
-            self.results.append(result or self._run_step(step))
+            failed = {other.step: other.problem for other in self.results if not other.is_usable}
+            self.results.append(result or self._run_step(step.without_tables_of(failed)))
             if self.results[-1].status == INTERRUPTED:
                 raise TerminatedError if self.results[-1].exit_code == endings.EXIT_TERMINATED else KeyboardInterrupt
 
     def _skip_step(self, step: Step) -> StepResult | None:
         """Return the result of a step that must not run, with the reason; None if the step must run."""
-        makers = [result for result in self.results if result.step in step.needs.values()]
+        makers = [result for result in self.results if result.step in step.required_steps]
         failed = [result.step for result in makers if not result.is_usable]
         if failed:
             return StepResult(step=step.name, status=NOT_RUN, message=f"it needs {failed[0]}")
@@ -224,11 +225,11 @@ class NightRun:
         written: dict[str, Any] = {}
         refused: dict[str, StepResult] = {}
         for step in self.steps:
-            makers = {*step.needs.values()} & {other.name for other in self.steps}
-            if step.name in self._known or makers & refused.keys():
+            if step.name in self._known or step.required_steps & refused.keys():
                 continue
+            problems = {name: result.problem for name, result in refused.items()}
             try:
-                written |= self._check_step(step, spark, written)
+                written |= self._check_step(step.without_tables_of(problems), spark, written)
             except Exception as error:
                 refused[step.name] = self._report_failure(step, error, 0.0)
                 job = JobRun(spark, step.request)  # only to log the refusal

@@ -40,9 +40,9 @@ REPORT = Command(
         Input(name="per_query", about="Per-query table: adds the distribution of queries, and queries to inspect.",
               required=False, follows=("mean-ndcg.per_query_output",)),
         Input(name="comparison", about="Comparison table: adds the differences between runs.", required=False,
-              follows=("compare-runs.output",)),
+              follows=("compare-runs.output",), can_lack=True),
         Input(name="flags", about="Table that flag-changes wrote: marks the nights far from their history.",
-              required=False, follows=("flag-changes.output",)),
+              required=False, follows=("flag-changes.output",), can_lack=True),
         Input(name="query_texts", about="Table with the text of each query: its key columns as in the per-query "
               "table, and a column of the text.", required=False),
     ),

@@ -46,7 +46,8 @@ def draw_index(contents: Contents, page: str, previous: str = "") -> str:
     rows = {night: Markup(row) for row, night in _ROW.findall(previous)}  # ours
     later_rows = [row for night, row in rows.items() if contents.run_date and night > str(contents.run_date)]
     sparkline = _SPARKLINE.search(previous) if later_rows else None
-    points = contents.trend.nights.get(contents.runs[0], ())
+    drawn = contents.production if contents.production in contents.runs else contents.runs[0]
+    points = contents.trend.nights.get(drawn, ())
     return load_template("index.html.jinja").render(
         c=contents,
         css=Markup(build_styles()),  # ours
@@ -54,6 +55,7 @@ def draw_index(contents: Contents, page: str, previous: str = "") -> str:
         rows=list_nights(contents, Path(page)),
         rows_without_result={night: row for night, row in rows.items() if "<a " not in row},
         spark=_draw_sparkline(points) if sparkline is None else Markup(sparkline[0]),
+        drawn=name_run(drawn),
         name_run=name_run,
         version=__version__,
         w=wording,

@@ -54,7 +54,7 @@ class Flags(Section):
             return cls()
         rows, night = table.read(scope), format_day(scope.run_date)
         last = f"; its last night is {format_day(rows.last)}" if rows.last else ""
-        not_shown = f"Flags of segments on earlier nights: {rows.n_earlier:,}; {night} is shown."
+        not_shown = f"Flags of segments on earlier nights: {rows.n_earlier:,}; the pages of these nights name them."
         lacks = f"The table of flags has no rows of {night}: it was not judged{last}."
         of_tonight = [row for row in rows.nights if row["night"] == scope.run_date]
         causes = group_by_cause([*of_tonight, *rows.segments])
@@ -101,7 +101,7 @@ def _describe_flag(row: Row) -> str:
     """Describe a flag: its status, its distance from the usual value, and its note."""
     z, limit = row.get("z"), row.get("limit")
     parts = [clean_text(row["status"])] if row.get("status") else []
-    usual = "the night before" if night_flags.is_against_night_before(row) else "the usual value"
+    usual = "the last earlier night" if night_flags.is_against_night_before(row) else "the usual value"
     parts += [] if z is None else [f"{w.format_signed(z, 1)} {night_flags.name_unit(row)} from {usual}"]
     parts += [] if z is None or limit is None else [f"limit {w.format_number(limit, 1)}"]
     parts += [clean_text(row["note"])] if row.get("note") else []
@@ -411,6 +411,8 @@ class Contents:
     """The run whose bad news comes first in the headline; None: any."""
     today: date | None = None
     """Day of the report, if the headline shall warn that a later night is due."""
+    problems: tuple[str, ...] = ()
+    """Why steps of the night, whose tables the report can do without, were refused or failed."""
 
     @property
     def left_out(self) -> list[str]:

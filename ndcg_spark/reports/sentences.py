@@ -40,7 +40,8 @@ MAX_AGE_DAYS = 14
 """Age up to which missing nights are named."""
 _RUN_AGAIN = "Running the night again replaces its rows."
 _SEE_ROWS = "See rows and queries below."
-_SEE_SEGMENTS = "See segments and queries below; diagnose runs shows the lists of queries that lost the most."
+_SEE_SEGMENTS = "See segments and queries below."
+_SEE_FLAGGED = "See segments below; the page of the flagged night lists the queries that lost the most."
 ARROWS = {"up": "▲", "down": "▼"}
 
 
@@ -113,7 +114,8 @@ def _find_worst(contents: Contents) -> tuple[str, str]:
     others = replace(contents, production=None)
     gates_and_flags = (_find_missed_gate(others), _find_flag(others, worse=True))
     ongoing = _choose_watched(_find_ongoing(others), others)
-    news = [*_check_in_order(contents), *((text, _SEE_SEGMENTS) for text in (*gates_and_flags, ongoing))]
+    of_others = [*((text, _SEE_SEGMENTS) for text in gates_and_flags), (ongoing, _SEE_FLAGGED)]
+    news = [*_check_in_order(contents), *of_others]
     return next(((text, step) for text, step in news if text), ("", ""))
 
 
@@ -128,10 +130,11 @@ def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
     yield _find_missed_gate(contents), _SEE_SEGMENTS
     yield _find_flag(contents, worse=True), _SEE_SEGMENTS
     yield _find_worse_run(contents), _SEE_SEGMENTS
-    yield _choose_watched(_find_ongoing(contents), contents), _SEE_SEGMENTS
+    yield _choose_watched(_find_ongoing(contents), contents), _SEE_FLAGGED
     empty_segments = _choose_watched(_find_empty_segments(contents), contents)
     yield empty_segments, f"Check whether the input has its queries. {_RUN_AGAIN}"
     yield _find_worse_segment(contents), _SEE_SEGMENTS
+    yield next(iter(contents.problems), "").rstrip("."), "nightly --resume runs it, and what reads its table."
     yield _find_flag(contents, worse=False), _SEE_SEGMENTS
 
 
@@ -481,6 +484,7 @@ def list_warnings(contents: Contents) -> list[str]:
     several = len(contents.runs) > 1
     lead = find_bad_news(contents)
     warnings = [f"{text}." for text in _describe_missing_runs(replace(contents, production=None)) if text != lead]
+    warnings += [f"{text}." for text in (problem.rstrip(".") for problem in contents.problems) if text != lead]
     warnings += _format_lines(_find_thin_runs(contents), contents, lead)
     for gate in contents.gates:
         if not gate.met and f"ate {_strip_run(gate, contents)} is not met" not in lead:
@@ -547,7 +551,7 @@ def list_notices(contents: Contents) -> list[tuple[str, str]]:
     lead = find_bad_news(contents)
     lines = [(tone, line) for tone, line, flag in _format_flags(contents) if tone != "worse" and flag not in lead]
     for run in dict.fromkeys(flag.run for flag in contents.flags.recovered):
-        names = [_shorten(flag.name) for flag in contents.flags.recovered if flag.run == run]
+        names = [_describe_recovery(flag, contents) for flag in contents.flags.recovered if flag.run == run]
         lines.append(("better", f"{_capitalize(_shorten(name_run(run)))} has recovered: {w.join_names(names)}."))
     last = contents.run_date or date.min
     missing = [w.format_day(night) for night in contents.trend.missing[::-1] if (last - night).days <= MAX_AGE_DAYS]
@@ -555,6 +559,13 @@ def list_notices(contents: Contents) -> list[tuple[str, str]]:
         nights = w.join_names(missing, 5)
         lines.append(("neutral", f"Nights without a result in the last {MAX_AGE_DAYS} days: {nights}."))
     return lines
+
+
+def _describe_recovery(flag: SegmentFlag, contents: Contents) -> str:
+    """Describe a value that is back to usual: `country=FR (0.824 after 0.031)`."""
+    known = flag.value is not None and flag.before is not None
+    values = f" ({_format_value(flag.value, contents)} after {_format_value(flag.before, contents)})"
+    return f"{_shorten(flag.name)}{values if known else ''}"
 
 
 def list_contrary_gates(contents: Contents) -> list[str]:

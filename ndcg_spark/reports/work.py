@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -47,12 +48,13 @@ class DrawReport(Work[ReportJobSettings]):
                 today=datetime.now(timezone.utc).date() if settings.run_date is None else None,
                 limits=settings.limits,
             )
-        contents, output = night_report.contents, self.request.files["output"]
+        contents = replace(night_report.contents, problems=self.request.problems)
+        output = self.request.files["output"]
         self.job.record(night=contents.run_date, dataset=contents.dataset)
         with self.job.step(f"drawing {output}"):
             from ndcg_spark.reports.index import draw_index
 
-            page = night_report.html
+            page = Report(contents).html
         gates: list[Mapping[str, Any]] = [
             {"gate": gate.text, "run": gate.run, "value": gate.value, "met": gate.met} for gate in contents.gates
         ]

@@ -110,7 +110,7 @@ def test_a_short_history_is_held_against_the_night_before():
     assert (last["weekday"], last["n_nights"], last["median"]) == ("before", 3, 0.4070)
     assert (last["z"], last["limit"]) == (pytest.approx(-3.29983, abs=1e-5), pytest.approx(3.290527, abs=1e-6))
     assert last["rule"] == (
-        "ndcg@10 of overall is 0.400000 on 2026-01-22 and was 0.407000 on the night before, 2026-01-15 (3.30 "
+        "ndcg@10 of overall is 0.400000 on 2026-01-22 and was 0.407000 on 2026-01-15 (3.30 "
         "standard errors of 0.002121; limit 3.29, level 0.001); lower is worse; 3 earlier nights are too few to "
         "judge 2026-01-22 by history, 28 are needed"
     )
@@ -125,7 +125,7 @@ def test_any_change_counts_where_no_query_differs_from_another():
     fallen = actual[nth_night(7)]
     assert (fallen["z"], fallen["weekday"], fallen["spread"]) == (None, "before", 0.0)
     assert fallen["rule"] == (
-        "ndcg@10 of overall is 0.000000 on 2026-01-08 and was 1.000000 on the night before, 2026-01-01 (any change "
+        "ndcg@10 of overall is 0.000000 on 2026-01-08 and was 1.000000 on 2026-01-01 (any change "
         "counts, as no query differs on either night); lower is worse; 1 earlier nights are too few to judge "
         "2026-01-08 by history, 28 are needed"
     )
@@ -348,7 +348,7 @@ def test_a_night_is_paired_with_the_night_before(spark):
     assert row["spread"] == pytest.approx(statistics.stdev(differences) / 12**0.5, rel=1e-12)
     assert (row["status"], row["weekday"], row["n_nights"]) == ("low", "before_paired", 1)
     assert row["rule"] == (
-        "ndcg@10 of overall is 0.509167 on 2026-01-02 and was 0.540000 on the night before, 2026-01-01; the 12 "
+        "ndcg@10 of overall is 0.509167 on 2026-01-02 and was 0.540000 on 2026-01-01; the 12 "
         "queries of both nights changed by -0.030833, without 2 that only 2026-01-02 has and 1 that only "
         f"2026-01-01 has ({-expected.statistic:.2f} standard errors of {row['spread']:.6f}; limit 4.44, "
         "level 0.001); lower is worse; 1 earlier nights are too few to judge 2026-01-02 by history, 28 are needed"

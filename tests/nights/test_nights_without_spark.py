@@ -13,6 +13,8 @@ from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from support.main_job import assert_refused, read_files, read_stored_rows, run_command
 from support.night_files import (
@@ -161,6 +163,37 @@ def test_the_message_of_a_bad_night_whose_results_are_up_to_date_is_bad(folder):
         assert run_night(way, "--message", "said.txt").code in (0, 3)
         said = json.loads((folder / "said.json").read_text("utf-8"))
         assert (said["verdict"], said["page"]) == ("bad", "page.html"), way
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_night_without_its_baseline_has_a_page(folder, earlier):
+    """The comparison is refused; with an earlier night, there is a table of comparisons that lacks this one."""
+    steps = "".join(
+        f'\n[[step]]\ncommand = "{name}"\noutput = "./{output}"\n'
+        for name, output in (("flag-changes", "flags"), ("report", "page.html"))
+    )
+    write_file(FILE + steps)
+    if earlier:
+        assert run_night("--backfill", "2026-01-30..2026-01-30").code == 0
+    path = folder / "rankings" / f"{NIGHT}.parquet"
+    rows = pq.read_table(path)
+    pq.write_table(rows.filter(pc.equal(rows.column("ranker"), "vectors")), path)
+    ended = run_night("--message", "said.txt")
+    done = dict.fromkeys(("mean-ndcg", "flag-changes", "report"), "succeeded")
+    if earlier:
+        done["flag-changes"] = "flagged"
+    assert (ended.code, read_statuses(ended)) == (2, done | {"compare-runs": "refused"}), ended.err
+    said = json.loads((folder / "said.json").read_text("utf-8"))
+    assert (said["verdict"], said["page"]) == ("bad", "./page.html")
+    assert said["lines"][1].startswith("compare-runs: refused: ")
+    # The relevant item was second: 1 / log2(3) is 0.6309.
+    assert said["lines"][2] == (
+        "bm25 has no rows on 31 January 2026; NDCG@3 was 0.6309 over 3 queries on the night before."
+        if earlier
+        else "NDCG@3: vectors 1.0000."
+    )
+    pq.write_table(rows, path)
+    assert read_statuses(run_night("--resume")) == dict.fromkeys((*done, "compare-runs"), "succeeded")
 
 
 @pytest.mark.parametrize("night", ["2026-01-31", "2026-01-30..2026-01-31"])

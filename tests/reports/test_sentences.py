@@ -206,11 +206,11 @@ def test_the_share_is_that_of_the_run_in_the_headline():
 
 def test_notices_name_recovered_series(whole):
     back = tuple(
-        SegmentFlag(run="new", by=by, segment=segment, flag="recovered")
-        for by, segment in (("", ""), ("country", "FR"))
+        SegmentFlag(run="new", by=by, segment=segment, flag="recovered", value=value, before=before)
+        for by, segment, value, before in (("", "", None, None), ("country", "FR", 0.8243, 0.0312))
     )
     contents = replace(whole, flags=Flags(recovered=back))
-    assert ("better", "new has recovered: overall, country=FR.") in list_notices(contents)
+    assert ("better", "new has recovered: overall, country=FR (0.8243 after 0.0312).") in list_notices(contents)
 
 
 def headline_of_nights(*nights, apart=1, **options):
