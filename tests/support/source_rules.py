@@ -74,7 +74,7 @@ KINDS = (
         (
             "*.tasks", "*.tasks.*", "*.plan", "core.arrow_tables", "core.batches", "core.hashing", "core.row_counts",
             "core.schemas", "core.sums", "evaluation.local", "evaluation.matching", "evaluation.plan_*", "local.*",
-            "sources.local", "sources.parquet*", "sources.stores", "sources.text_files",
+            "sources.listing", "sources.local", "sources.parquet*", "sources.stores", "sources.text_files",
         ),
         frozenset({"numpy", "pandas", "pyarrow", "xxhash"}),
     ),
