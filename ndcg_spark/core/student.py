@@ -66,13 +66,15 @@ def _has_exact_nctdtr() -> bool:
 
 
 def detectable_effect(std_error: float, df: float, *, alpha: float) -> float:
-    """Smallest effect that a paired t-test at level alpha finds with probability 0.8."""
+    """Smallest effect that a paired t-test at level alpha finds with probability 0.8; NaN if SciPy has no power."""
     if alpha >= POWER:
         return 0.0
     low, high = 0.0, 2.0
     while power(high, 1.0, df, alpha=alpha) < POWER:
         high *= 2
-    while low < (middle := (low + high) / 2) < high:  # until they are neighbours; SciPy's solvers load for long
+    if math.isnan(power(high, 1.0, df, alpha=alpha)):
+        return math.nan
+    while low < (middle := (low + high) / 2) < high:  # to the last bit; importing SciPy's solvers takes 0.2 s
         low, high = (middle, high) if power(middle, 1.0, df, alpha=alpha) < POWER else (low, middle)
     return high * std_error
 

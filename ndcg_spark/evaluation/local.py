@@ -142,8 +142,9 @@ def rank_locally(
     assert isinstance(rows, FilesTask)
     assert not isinstance(judged, str)
     empty = None if long is None else _plan_empty_lists(lists, long, plan, fitted, rows)
+    planned = {name: replace(table, footers=()) for name, table in tables.items()}  # footers may be large
     return LocalRanking(
-        fitted=fitted, plan=plan, tables=tables, rows=rows, judged=judged, empty=empty, resources=resources
+        fitted=fitted, plan=plan, tables=planned, rows=rows, judged=judged, empty=empty, resources=resources
     )
 
 

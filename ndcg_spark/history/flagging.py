@@ -165,7 +165,7 @@ class FlagChangesBase(Work[FlagJobSettings], ABC):
         if "per_query" in self.request.sources:
             counts = facts["night_before"]
             paired = f", {counts['paired']:,} of them query by query" if counts["paired"] else ""
-            yield f"compared with the last earlier night only: {counts['held']:,} series{paired}"
+            yield f"compared with the latest earlier night only: {counts['held']:,} series{paired}"
 
 
 def _format_delay(last: date, night: date | None) -> str:
@@ -203,5 +203,5 @@ def _format_no_flag(facts: Mapping[str, Any], settings: FlagSettings) -> str:
     if usual:
         return f"no flag; some could not be judged by history: {lacks}"
     if short_history["held_against_the_night_before"]:
-        return f"nothing could be judged by history: {lacks}; no new flag against the last earlier night"
+        return f"nothing could be judged by history: {lacks}; no new flag against the latest earlier night"
     return f"nothing could be judged: {lacks}"

@@ -282,7 +282,7 @@ class Request(Generic[S]):
 
     `sources` and `targets` are keyed by `Input.name` and `Output.name`; `files` are paths of the other outputs.
     `sliced` commands store results under `run_date` and `dataset`. `in_force` has the options with a value, unparsed.
-    `problems` are why steps of the night, which this one can do without, were refused or failed.
+    `problems` are messages of refused or failed steps whose tables are optional for this step.
     """
 
     command: Command[S]

@@ -27,8 +27,8 @@ from ndcg_spark.errors import NdcgSparkError, to_one_line
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import check_target
 from ndcg_spark.jobs.places import Source, Target, format_place
-from ndcg_spark.sources.listing import Listing, describe_files, hash_names
-from ndcg_spark.sources.stores import is_hidden, list_files, walk_folder
+from ndcg_spark.sources.listing import NOTHING_LISTED, Listing, describe_files, hash_names
+from ndcg_spark.sources.stores import is_file, is_hidden, list_files, walk_folder
 from ndcg_spark.tables.claims import Reporter
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
@@ -130,7 +130,7 @@ def _walk_files(place: Path) -> Iterator[Path]:
         return
     for folder, inner, names in walk_folder(place, follow_links=True):
         inner[:] = [name for name in inner if not is_hidden(name)]
-        yield from (Path(folder, name) for name in names if not is_hidden(name))
+        yield from (Path(folder, name) for name in names if not is_hidden(name) and is_file(f"{folder}/{name}"))
 
 
 def _describe_table(spark: SparkSession, table: str) -> dict[str, Any]:
@@ -267,9 +267,8 @@ def find_places(
         reference, kind = source.reference, source.format
         with suppress(*spark_errors()):  # the job refuses inputs that cannot be opened
             frame = None if spark is None else _open_frame(spark, reference, kind)
-            listed = listings[name].files if name in listings else ()
-            label = format_place(name, reference)
-            used_places.append(tables.find_used_places(spark, label, reference, kind, frame, files=listed))
+            label, files = format_place(name, reference), listings.get(name, NOTHING_LISTED).files
+            used_places.append(tables.find_used_places(spark, label, reference, kind, frame, files=files))
     for name, target in request.targets.items():
         reference = target.reference
         with suppress(*spark_errors(NdcgSparkError)):  # the job refuses outputs that cannot be written

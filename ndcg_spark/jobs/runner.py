@@ -68,7 +68,7 @@ from ndcg_spark.jobs.run_log import (
     list_inputs,
     to_json,
 )
-from ndcg_spark.sources.listing import Listing
+from ndcg_spark.sources.listing import NOTHING_LISTED, Listing
 from ndcg_spark.tables import (
     Rows,
     Slices,
@@ -596,7 +596,7 @@ def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) 
             source.reference,
             source.kind,
             frames.get(name),
-            files=listings[name].files if name in listings else (),
+            files=listings.get(name, NOTHING_LISTED).files,
         )
         for name, source in request.sources.items()
     ]

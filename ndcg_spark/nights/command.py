@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ndcg_spark.core.redaction import redact
-from ndcg_spark.errors import InvalidParameterError, NdcgSparkError, get_message, to_one_line
+from ndcg_spark.errors import InvalidParameterError, NdcgSparkError
 from ndcg_spark.jobs.command import GroupedCommand
-from ndcg_spark.jobs.endings import EXIT_DONE, EXIT_REFUSED, choose_exit_code, report_error
+from ndcg_spark.jobs.endings import EXIT_CRASHED, EXIT_DONE, EXIT_REFUSED, choose_exit_code, report_error
 from ndcg_spark.jobs.logs import CommandLog, log_format_option
 from ndcg_spark.jobs.options import parse_date, parse_run_date
 from ndcg_spark.jobs.places import Source, check_file, choose_dataset, name_missing_packages
-from ndcg_spark.nights.steps import read_night
+from ndcg_spark.nights.steps import Night, read_night
 
 if TYPE_CHECKING:
     from ndcg_spark.core.schemas import TableInfo
@@ -87,16 +86,18 @@ def _check_message_file(path: str) -> None:
 
 
 @contextmanager
-def _write_refusal(runs: Sequence[NightRun], path: str | None) -> Iterator[None]:
+def _write_refusal(night: Night, runs: Sequence[NightRun], path: str | None) -> Iterator[None]:
     """Write the message of nights that could not begin: an old file would look like their summary."""
     try:
         yield
-    except NdcgSparkError as error:
+    except Exception as error:
         if path and not any(run.results or run.refusal for run in runs):
-            from ndcg_spark.nights.message import write_message
+            from ndcg_spark.jobs.runner import describe_end
+            from ndcg_spark.nights.message import build_night_message, write_message
 
-            runs[-1].refusal = to_one_line(redact(get_message(error)))
-            write_message(runs[-1].message, path)
+            code = EXIT_REFUSED if isinstance(error, NdcgSparkError) else EXIT_CRASHED
+            status, reason = describe_end(error, code)
+            write_message(build_night_message(night, [], code, f"{status}: {reason}"), path)
         raise
 
 
@@ -128,12 +129,15 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
         from ndcg_spark.nights.work import NightRun, open_shared_session, report_stale
     prog = "ndcg-spark nightly"
     is_brief = len(nights) > 1
-    runs = [
-        NightRun(night, steps, logs or CommandLog(), f"{prog} {night.run_date}", is_brief=is_brief)
-        for night, steps in zip(nights, selections, strict=True)
-    ]
+    runs: list[NightRun] = []
     codes = []
-    with _write_refusal(runs, params["message"]), open_shared_session(runs) as spark:
+    with ExitStack() as stack:
+        stack.enter_context(_write_refusal(nights[-1], runs, None if params["plan"] else params["message"]))
+        runs += (
+            NightRun(night, steps, logs or CommandLog(), f"{prog} {night.run_date}", is_brief=is_brief)
+            for night, steps in zip(nights, selections, strict=True)
+        )
+        spark = stack.enter_context(open_shared_session(runs))
         if params["plan"]:
             click.echo("\n".join(line for run in runs for line in run.plan(spark, **skips)))
             return EXIT_DONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, get_args
@@ -49,16 +49,6 @@ class Step:
         """The steps that must have ended well for this one to run."""
         can_lack = {table_input.name for table_input in self.request.command.reads if table_input.can_lack}
         return {maker for option, maker in self.needs.items() if option not in can_lack}
-
-    def without_tables_of(self, failed: Mapping[str, str]) -> Step:
-        """Leave out inputs of the `failed` steps (with their problems) in which no earlier night has rows."""
-        sources = {
-            option: source
-            for option, source in self.request.sources.items()
-            if self.needs.get(option) not in failed or source.format == "table" or os.path.exists(source.reference)
-        }
-        problems = tuple(failed[maker] for maker in dict.fromkeys(self.needs.values()) if maker in failed)
-        return replace(self, request=replace(self.request, sources=sources, problems=problems))
 
     @property
     def writes(self) -> dict[str, str]:

@@ -6,9 +6,10 @@ import io
 import json
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from ndcg_spark._version import __version__
 from ndcg_spark.core.redaction import redact
 from ndcg_spark.errors import (
     InvalidParameterError,
-    MissingPackageError,
     NdcgSparkError,
     OutputRefusedError,
     escape_unprintable,
@@ -31,7 +31,7 @@ from ndcg_spark.jobs.engine import Engine, choose_engine, needs_spark
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import CommandLog
 from ndcg_spark.jobs.outputs import StagedFile
-from ndcg_spark.jobs.places import name_missing_packages
+from ndcg_spark.jobs.places import Source, name_missing_packages
 from ndcg_spark.jobs.run_log import (
     ENDED_WELL,
     FAILED,
@@ -59,6 +59,7 @@ from ndcg_spark.nights.steps import Night, Step
 from ndcg_spark.sources.local import open_memory_table
 from ndcg_spark.tables import canonicalize, slice_name
 from ndcg_spark.tables.claims import claim_slices
+from ndcg_spark.tables.places import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +77,7 @@ class NightRun:
         self.engines = {step.name: choose_engine(step.request, open_inputs=not step.needs) for step in steps}
         self._checked: dict[str, CheckedJob] = {}
         self._known: dict[str, StepResult] = {}
+        self._waiting: set[str] = set()
         self._renews = False
         self.refusal: str | None = None
 
@@ -106,7 +108,7 @@ class NightRun:
         try:
             return self._run(spark, resume=resume, stale=stale)
         except NdcgSparkError as error:
-            self.refusal = to_one_line(redact(get_message(error)))
+            self.refusal = f"refused: {to_one_line(redact(get_message(error)))}"
             raise
 
     def _run(self, spark: SparkSession | None, *, resume: bool, stale: bool) -> int:
@@ -171,18 +173,24 @@ class NightRun:
     def _run_steps(self, spark: SparkSession | None, refused: Mapping[str, StepResult]) -> None:
         for step in self.steps:
             result = self._known.get(step.name) or refused.get(step.name) or self._skip_step(step)
-            failed = {other.step: other.problem for other in self.results if not other.is_usable}
-            self.results.append(result or self._run_step(step.without_tables_of(failed)))
+            self.results.append(result or self._run_step(leave_out_tables(step, *self._split_results())))
             if self.results[-1].status == INTERRUPTED:
                 raise TerminatedError if self.results[-1].exit_code == endings.EXIT_TERMINATED else KeyboardInterrupt
+
+    def _split_results(self) -> tuple[set[str], dict[str, str]]:
+        """Return the steps whose tables are complete, and the messages of those that were refused or failed."""
+        usable = {result.step for result in self.results if result.is_usable}
+        failed = (result for result in self.results if result.step not in usable | self._waiting)
+        return usable, {result.step: result.problem for result in failed}
 
     def _skip_step(self, step: Step) -> StepResult | None:
         """Return the result of a step that must not run, with the reason; None if the step must run."""
         makers = [result for result in self.results if result.step in step.required_steps]
         failed = [result.step for result in makers if not result.is_usable]
         if failed:
-            return StepResult(step=step.name, status=NOT_RUN, message=f"it needs {failed[0]}")
+            return StepResult.after(step.name, failed[0])
         if step.when == "flagged" and not self._renews and not any(result.is_flagged for result in self.results):
+            self._waiting.add(step.name)
             return StepResult(step=step.name, status=NOT_RUN, message="nothing was flagged, and no gate was missed")
         return None
 
@@ -224,14 +232,20 @@ class NightRun:
         """Check all steps before any of them runs, against the schemas of earlier steps; return the refused ones."""
         written: dict[str, Any] = {}
         refused: dict[str, StepResult] = {}
+        problems: dict[str, str] = {}
         for step in self.steps:
-            if step.name in self._known or step.required_steps & refused.keys():
+            if step.name in self._known:
                 continue
-            problems = {name: result.problem for name, result in refused.items()}
+            makers = sorted(step.required_steps & problems.keys())
+            if makers:
+                problems[step.name] = StepResult.after(step.name, makers[0]).problem
+                continue
+            available = {other.name for other in self.steps} - problems.keys()
             try:
-                written |= self._check_step(step.without_tables_of(problems), spark, written)
+                written |= self._check_step(leave_out_tables(step, available, problems), spark, written)
             except Exception as error:
                 refused[step.name] = self._report_failure(step, error, 0.0)
+                problems[step.name] = refused[step.name].problem
                 job = JobRun(spark, step.request)  # only to log the refusal
                 job.start()
                 job.end(error)
@@ -259,6 +273,27 @@ class NightRun:
         return {target.reference: add_stamps(outputs[option]) for option, target in targets if option in outputs}
 
 
+def leave_out_tables(step: Step, available: Collection[str], problems: Mapping[str, str]) -> Step:
+    """Leave out optional tables of steps that are not `available`, unless earlier nights have rows in them.
+
+    `problems` are messages of refused and failed steps; the request gets those of the tables that it may lack.
+    """
+    makers = {maker for maker in step.needs.values() if maker not in {*available, *step.required_steps}}
+    sources = {
+        option: source
+        for option, source in step.request.sources.items()
+        if step.needs.get(option) not in makers or _may_have_rows(source)
+    }
+    messages = tuple(problems[maker] for maker in sorted(makers & problems.keys()))
+    return replace(step, request=replace(step.request, sources=sources, problems=messages))
+
+
+def _may_have_rows(source: Source) -> bool:
+    """Check for nights in a local folder; a table elsewhere may have some."""
+    place = canonicalize(source.reference)
+    return source.format == "table" or not is_local(place) or any(Path(place).glob("run_date=*"))
+
+
 @contextmanager
 def open_shared_session(runs: Sequence[NightRun]) -> Iterator[SparkSession | None]:
     """Open one session for the steps of all nights; None if no step needs Spark.
@@ -273,14 +308,11 @@ def open_shared_session(runs: Sequence[NightRun]) -> Iterator[SparkSession | Non
     if not spark_steps and not is_logged_by_spark:
         yield None
         return
-    try:
-        with name_missing_packages("" if spark_steps else "the run log is not a folder of this machine"):
-            from ndcg_spark.jobs.session import open_session
-    except MissingPackageError:
-        if is_logged_by_spark:
-            raise
+    if find_spec("pyspark") is None and not is_logged_by_spark:
         yield None
         return
+    with name_missing_packages("" if spark_steps else "the run log is not a folder of this machine"):
+        from ndcg_spark.jobs.session import open_session
 
     requests = [step.request for step in steps]
     with open_session(

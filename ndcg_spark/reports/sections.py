@@ -101,7 +101,7 @@ def _describe_flag(row: Row) -> str:
     """Describe a flag: its status, its distance from the usual value, and its note."""
     z, limit = row.get("z"), row.get("limit")
     parts = [clean_text(row["status"])] if row.get("status") else []
-    usual = "the last earlier night" if night_flags.is_against_night_before(row) else "the usual value"
+    usual = "the latest earlier night" if night_flags.is_against_night_before(row) else "the usual value"
     parts += [] if z is None else [f"{w.format_signed(z, 1)} {night_flags.name_unit(row)} from {usual}"]
     parts += [] if z is None or limit is None else [f"limit {w.format_number(limit, 1)}"]
     parts += [clean_text(row["note"])] if row.get("note") else []
@@ -412,7 +412,7 @@ class Contents:
     today: date | None = None
     """Day of the report, if the headline shall warn that a later night is due."""
     problems: tuple[str, ...] = ()
-    """Why steps of the night, whose tables the report can do without, were refused or failed."""
+    """Messages of refused or failed steps whose tables are optional for the report."""
 
     @property
     def left_out(self) -> list[str]:

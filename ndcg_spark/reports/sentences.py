@@ -41,7 +41,7 @@ MAX_AGE_DAYS = 14
 _RUN_AGAIN = "Running the night again replaces its rows."
 _SEE_ROWS = "See rows and queries below."
 _SEE_SEGMENTS = "See segments and queries below."
-_SEE_FLAGGED = "See segments below; the page of the flagged night lists the queries that lost the most."
+_SEE_FLAGGED = "See segments below, and the page of the flagged night."
 ARROWS = {"up": "▲", "down": "▼"}
 
 
@@ -134,7 +134,8 @@ def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
     empty_segments = _choose_watched(_find_empty_segments(contents), contents)
     yield empty_segments, f"Check whether the input has its queries. {_RUN_AGAIN}"
     yield _find_worse_segment(contents), _SEE_SEGMENTS
-    yield next(iter(contents.problems), "").rstrip("."), "nightly --resume runs it, and what reads its table."
+    problem = next(iter(contents.problems), "").partition(". ")[0].rstrip(".")
+    yield problem, "Correct the cause, then run the night again."
     yield _find_flag(contents, worse=False), _SEE_SEGMENTS
 
 
@@ -484,7 +485,8 @@ def list_warnings(contents: Contents) -> list[str]:
     several = len(contents.runs) > 1
     lead = find_bad_news(contents)
     warnings = [f"{text}." for text in _describe_missing_runs(replace(contents, production=None)) if text != lead]
-    warnings += [f"{text}." for text in (problem.rstrip(".") for problem in contents.problems) if text != lead]
+    problems = [problem.rstrip(".") for problem in contents.problems]
+    warnings += [f"{problem}." for problem in problems if problem != lead]
     warnings += _format_lines(_find_thin_runs(contents), contents, lead)
     for gate in contents.gates:
         if not gate.met and f"ate {_strip_run(gate, contents)} is not met" not in lead:

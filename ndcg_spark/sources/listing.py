@@ -25,6 +25,9 @@ class Listing:
         return cls(tuple(files), hash_names(files) if is_remote else describe_files(files))
 
 
+NOTHING_LISTED = Listing((), {})
+
+
 def describe_files(files: Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
     """Return number, bytes and newest time of files of this machine; empty if there are none."""
     statuses = [os.stat(file) for file in files]

@@ -432,13 +432,13 @@ def _open_parquet(files: Sequence[str], kind: str, reference: str) -> _OpenedFil
     with ThreadPoolExecutor(READ_THREADS) as pool:
         footers = list(pool.map(read_footer, files))
     columns_or_clauses = convert_footers(footers)
-    columns = [found for found in columns_or_clauses if isinstance(found, ParquetColumns)]
+    columns = [item for item in columns_or_clauses if isinstance(item, ParquetColumns)]
     if len(columns) < len(columns_or_clauses):
-        return next(found for found in columns_or_clauses if isinstance(found, str))
-    if any(found.has_nanoseconds for found in columns):
+        return next(item for item in columns_or_clauses if isinstance(item, str))
+    if any(item.has_nanoseconds for item in columns):
         raise InputRefusedError(f"cannot read {kind} {redact(reference)!r}: {NANOSECONDS}")
     first = columns[0]
-    different = next((path for path, found in zip(files, columns, strict=True) if found != first), None)
+    different = next((path for path, item in zip(files, columns, strict=True) if item != first), None)
     if different is not None:
         return f"{different} has other columns than {files[0]}"
     identities = [footer.identity for footer in footers]

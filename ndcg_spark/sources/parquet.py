@@ -65,17 +65,26 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFooter:
-    """The footer of a Parquet file."""
+    """The footer of a Parquet file. It is kept as bytes, because it takes several times the memory when parsed."""
 
     identity: FileIdentity
-    metadata: pq.FileMetaData
+    content: bytes
+
+    def parse(self) -> pq.FileMetaData:
+        return pq.read_metadata(pa.BufferReader(self.content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedFile(FileFooter):
+class OpenedFile:
     """An open Parquet file and its footer."""
 
     file: Any
+    footer: FileFooter
+    metadata: pq.FileMetaData
+
+    @property
+    def identity(self) -> FileIdentity:
+        return self.footer.identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +109,15 @@ def open_parquet(path: str) -> Iterator[OpenedFile]:
         if len(tail) < 8 or tail[-4:] != MAGIC:
             raise OSError(f"{path} is not a Parquet file")
         length = 8 + int.from_bytes(tail[-8:-4], "little")
-        footer = (tail if length <= len(tail) else _read_tail(file, size, length))[-length:]
+        content = (tail if length <= len(tail) else _read_tail(file, size, length))[-length:]
         headers = {key.lower(): value for key, value in (file.metadata() or {}).items()}
         version = headers.get("etag") or headers.get("last-modified")
         version_text = (
             str(store.get_file_info(inside).mtime_ns) if version is None else version.decode(errors="replace")
         )
-        identity = FileIdentity(path, size, version_text, hashlib.sha256(footer).hexdigest()[:16])
-        yield OpenedFile(file=file, identity=identity, metadata=pq.read_metadata(pa.BufferReader(footer)))
+        identity = FileIdentity(path, size, version_text, hashlib.sha256(content).hexdigest()[:16])
+        footer = FileFooter(identity=identity, content=content)
+        yield OpenedFile(file=file, footer=footer, metadata=footer.parse())
 
 
 def _read_tail(file: Any, size: int, length: int) -> bytes:
@@ -266,8 +276,8 @@ def read_footers(paths: Sequence[str], columns: Mapping[str, str], schema: pa.Sc
 
 
 def check_footers(footers: Sequence[FileFooter], columns: Mapping[str, str], schema: pa.Schema) -> list[Footer] | str:
-    """Do what `read_footers` does, for footers that were read before."""
-    return _refuse_obstacles([_check_footer(footer, columns, schema) for footer in footers])
+    """Check footers that were already read; see `read_footers`."""
+    return _refuse_obstacles([_check_footer(footer.identity, footer.parse(), columns, schema) for footer in footers])
 
 
 def find_missing_columns(paths: Sequence[str], columns: Sequence[str], *, exact: bool) -> dict[str, str]:
@@ -335,13 +345,15 @@ def _refuse_obstacles(footers: Sequence[Footer | str]) -> list[Footer] | str:
 def _read_footer(path: str, columns: Mapping[str, str], schema: pa.Schema) -> Footer | str:
     try:
         with open_parquet(path) as parquet_file:
-            return _check_footer(parquet_file, columns, schema)
+            return _check_footer(parquet_file.identity, parquet_file.metadata, columns, schema)
     except (OSError, pa.ArrowException) as error:
         return f"a file cannot be read ({format_reason(error, path)})"
 
 
-def _check_footer(footer: FileFooter, columns: Mapping[str, str], schema: pa.Schema) -> Footer:
-    path, metadata = footer.identity.path, footer.metadata
+def _check_footer(
+    identity: FileIdentity, metadata: pq.FileMetaData, columns: Mapping[str, str], schema: pa.Schema
+) -> Footer:
+    path = identity.path
     names = {column_name.lower() for column_name in metadata.schema.to_arrow_schema().names}
     lacks = next((column for column in columns.values() if column.lower() not in names), None)
     obstacle = describe_mismatch(path, metadata.schema.to_arrow_schema(), columns, schema)
@@ -356,7 +368,7 @@ def _check_footer(footer: FileFooter, columns: Mapping[str, str], schema: pa.Sch
             min_max = statistics if statistics is not None and statistics.has_min_max else None
             ends = None if min_max is None else (min_max.min, min_max.max)
             groups.append((start, ends if ends is not None and isinstance(ends[0], int | str) else None))
-    return Footer(footer.identity, obstacle, lacks, groups)
+    return Footer(identity, obstacle, lacks, groups)
 
 
 def find_part_bounds(footers: Sequence[Footer], parts: Sequence[FilePart]) -> tuple[ValueRange, ...] | None:

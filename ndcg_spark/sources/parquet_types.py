@@ -39,21 +39,28 @@ class _OtherTypeError(Exception):
 def read_footer(path: str) -> FileFooter:
     """Read the footer of a file. Raise an OSError if it is not Parquet."""
     with open_parquet(path) as parquet_file:
-        return FileFooter(identity=parquet_file.identity, metadata=parquet_file.metadata)
+        return parquet_file.footer
 
 
 def convert_footers(footers: Sequence[FileFooter]) -> list[ParquetColumns | str]:
     """Return the columns of each file, or a clause on why only Spark can read it."""
     converted: list[ParquetColumns | str] = []
-    before: pq.FileMetaData | None = None
+    previous: pq.FileMetaData | None = None
     for footer in footers:
-        now = footer.metadata
-        if before is None or not now.schema.equals(before.schema) or now.metadata != before.metadata:
-            converted.append(_convert_footer(footer.identity.path, now))
-        else:  # as the files of a table mostly are
+        metadata = footer.parse()
+        if previous is None or not _has_same_schema(metadata, previous):
+            converted.append(_convert_footer(footer.identity.path, metadata))
+        else:
             converted.append(converted[-1])
-        before = now
+        previous = metadata
     return converted
+
+
+def _has_same_schema(metadata: pq.FileMetaData, other: pq.FileMetaData) -> bool:
+    """Check for equal columns. Parquet's comparison ignores the names of groups, such as lists."""
+    schema, other_schema = metadata.schema, other.schema
+    same_names = schema.to_arrow_schema().equals(other_schema.to_arrow_schema())
+    return bool(same_names and schema.equals(other_schema) and metadata.metadata == other.metadata)
 
 
 def _convert_footer(path: str, metadata: pq.FileMetaData) -> ParquetColumns | str:

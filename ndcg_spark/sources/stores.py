@@ -340,7 +340,7 @@ def _list_folder(path: str, ending: str) -> list[str] | str:
             if any(map(_LOG_FOLDER.search, folders)):
                 return _FOREIGN_FILES
             folders[:] = sorted(name for name in folders if not is_hidden(name))
-            paths += filter(_is_file, (os.path.join(folder, name) for name in sorted(files) if not is_hidden(name)))
+            paths += filter(is_file, (os.path.join(folder, name) for name in sorted(files) if not is_hidden(name)))
             if len(paths) > MAX_FILES:
                 break
     except OSError as error:
@@ -348,7 +348,7 @@ def _list_folder(path: str, ending: str) -> list[str] | str:
     return _check_levels(paths, path, ending)
 
 
-def _is_file(path: str) -> bool:
+def is_file(path: str) -> bool:
     """Check that a path is a file. Broken links are not, as in Spark."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)

@@ -136,9 +136,9 @@ def _resolve_files(paths: Iterable[str]) -> Iterator[str]:
     """Return the canonical places of files. Links of folders are resolved once per folder, for speed."""
     resolved: dict[str, str] = {}
     for path in paths:
-        folder, _, name = path.rpartition("/")
+        folder, slash, name = path.rpartition("/")
         if folder not in resolved:
-            resolved[folder] = canonicalize(folder)
+            resolved[folder] = canonicalize(folder or slash).rstrip("/")
         place = f"{resolved[folder]}/{name}"
         yield os.path.realpath(place) if is_local(place) and os.path.islink(place) else place
 
@@ -271,16 +271,16 @@ def _find_logged_table(spark: SparkSession | None, path: str) -> TableFolder | N
 def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[ColumnType, ...]:
     """Merge the columns of all files in some folders, read from their footers, as Spark does."""
     merged: dict[str, ColumnType] = {}
-    before: tuple[ColumnType, ...] = ()
+    previous: tuple[ColumnType, ...] = ()
     for path in (os.path.join(folder, name) for folder in folders for name in _list_visible(Path(folder))):
         try:
             status = os.stat(path)
             columns = _read_columns(path, status.st_size, status.st_mtime_ns)
         except (OSError, pa.ArrowException) as error:
             raise OutputRefusedError(f"cannot read {reference!r} as {kind}: {format_reason(error, path)}.") from error
-        if columns is before:  # as it mostly is
+        if columns is previous:
             continue
-        before = columns
+        previous = columns
         for column in columns:
             first = merged.setdefault(column.name, column)
             if first.kind != column.kind:

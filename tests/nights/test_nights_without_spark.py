@@ -12,7 +12,9 @@ import time
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -165,14 +167,28 @@ def test_the_message_of_a_bad_night_whose_results_are_up_to_date_is_bad(folder):
         assert (said["verdict"], said["page"]) == ("bad", "page.html"), way
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_a_night_without_its_baseline_has_a_page(folder, earlier):
+PAGE = """
+[[step]]
+command = "flag-changes"
+output = "./flags"
+
+[[step]]
+command = "report"
+output = "page.html"
+"""
+
+
+def read_message(folder: Path) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads((folder / "said.json").read_text("utf-8"))
+    return message
+
+
+@pytest.mark.parametrize("place", ["./comparisons", "file:{}/comparisons", None])
+def test_a_night_without_its_baseline_has_a_page(folder, place):
     """The comparison is refused; with an earlier night, there is a table of comparisons that lacks this one."""
-    steps = "".join(
-        f'\n[[step]]\ncommand = "{name}"\noutput = "./{output}"\n'
-        for name, output in (("flag-changes", "flags"), ("report", "page.html"))
-    )
-    write_file(FILE + steps)
+    earlier = place is not None
+    write_file(FILE.replace('"./comparisons"', f'"{(place or "./comparisons").format(folder)}"') + PAGE)
+    (folder / "comparisons").mkdir()
     if earlier:
         assert run_night("--backfill", "2026-01-30..2026-01-30").code == 0
     path = folder / "rankings" / f"{NIGHT}.parquet"
@@ -183,8 +199,8 @@ def test_a_night_without_its_baseline_has_a_page(folder, earlier):
     if earlier:
         done["flag-changes"] = "flagged"
     assert (ended.code, read_statuses(ended)) == (2, done | {"compare-runs": "refused"}), ended.err
-    said = json.loads((folder / "said.json").read_text("utf-8"))
-    assert (said["verdict"], said["page"]) == ("bad", "./page.html")
+    said = read_message(folder)
+    assert (said["verdict"], said["page"]) == ("bad", "page.html")
     assert said["lines"][1].startswith("compare-runs: refused: ")
     # The relevant item was second: 1 / log2(3) is 0.6309.
     assert said["lines"][2] == (
@@ -192,8 +208,62 @@ def test_a_night_without_its_baseline_has_a_page(folder, earlier):
         if earlier
         else "NDCG@3: vectors 1.0000."
     )
+    lacks = "The comparison table has no rows of 31 January 2026; its last night is 30 January 2026."
+    assert (lacks in (folder / "page.html").read_text("utf-8")) == earlier
+    assert read_statuses(run_night("--only", "report")) == {"report": "succeeded"}
     pq.write_table(rows, path)
     assert read_statuses(run_night("--resume")) == dict.fromkeys((*done, "compare-runs"), "succeeded")
+
+
+def test_a_comparison_that_waits_for_a_flag_is_no_bad_news(folder):
+    """It is not run on a calm night; the page is drawn without it."""
+    text = FILE.replace('command = "compare-runs"', 'command = "compare-runs"\nwhen = "flagged"')
+    write_file(text + PAGE)
+    ended = run_night("--message", "said.txt")
+    assert (ended.code, read_statuses(ended)["compare-runs"], read_statuses(ended)["report"]) == (
+        0, "not run", "succeeded"
+    )  # fmt: skip
+    assert (read_message(folder)["verdict"], read_message(folder)["page"]) == ("good", "page.html")
+    assert "compare-runs" not in (folder / "page.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("selected", [(), ("--from", "compare-runs")])
+def test_a_page_names_a_comparison_that_could_not_run(folder, selected):
+    """The step whose queries it compares is refused."""
+    other = OTHER.replace("rankings/{run_date}.parquet", "rankings/gone.parquet")
+    other = other.replace('output = "./metrics"', 'output = "./more"\nper-query-output = "./more-queries"')
+    first, second = FILE.split('\n[[step]]\ncommand = "compare-runs"')
+    compared = '\n[[step]]\ncommand = "compare-runs"\nper-query = "./more-queries"' + second
+    drawn = PAGE.replace('command = "report"', 'command = "report"\nmetrics = "./metrics"\nper-query = "./queries"')
+    drawn = drawn.replace('command = "flag-changes"', 'command = "flag-changes"\ninput = "./metrics"')
+    write_file(first + other + compared + drawn)
+    if selected:
+        assert run_night("--only", "mean-ndcg").code == 0
+    ended = run_night("--message", "said.txt", *selected)
+    assert (ended.code, read_statuses(ended)["report"]) == (2, "succeeded"), ended.err
+    if not selected:
+        assert "compare-runs: not run: it needs other" in (folder / "page.html").read_text("utf-8")
+        assert read_message(folder)["verdict"] == "bad"
+
+
+def test_a_broken_link_beside_an_input_does_not_keep_a_step_from_being_up_to_date(folder):
+    texts = folder / "texts"
+    texts.mkdir()
+    pq.write_table(pa.table({"query_id": ["q1"], "text": ["shoes"]}), texts / "a.parquet")
+    (texts / "b.parquet").symlink_to(folder / "gone.parquet")
+    named = 'command = "report"\nquery-texts = "./texts"\nquery-text-col = "text"'
+    write_file(FILE + PAGE.replace('command = "report"', named))
+    assert run_night().code == 0
+    assert set(read_statuses(run_night("--resume")).values()) == {"succeeded before"}
+
+
+def test_a_plan_keeps_the_message(folder):
+    write_file(FILE.replace('run-log = "./log"', ""))
+    (folder / "said.txt").write_text("of another night", encoding="utf-8")
+    assert_refused(run_night("--plan", "--resume", "--message", "said.txt"), "--resume needs a run log")
+    assert (folder / "said.txt").read_text("utf-8") == "of another night"
+    assert_refused(run_night("--resume", "--message", "said.txt"), "--resume needs a run log")
+    assert read_message(folder)["verdict"] == "bad"
 
 
 @pytest.mark.parametrize("night", ["2026-01-31", "2026-01-30..2026-01-31"])

@@ -236,6 +236,16 @@ def test_parquet(spark, tmp_path):
     assert len(table.footers) == 3
 
 
+@pytest.mark.parametrize("store_schema", [True, False])
+def test_files_whose_columns_differ_in_the_names_of_lists_or_structs(tmp_path, store_schema):
+    for name, column in (("a", "relevances"), ("b", "grades")):
+        pq.write_table(
+            pa.table({column: [[1.0]], "s": [{"x": 1}]}), tmp_path / f"{name}.parquet", store_schema=store_schema
+        )
+    clause = open_local(str(tmp_path))
+    assert clause == f"{tmp_path}/b.parquet has other columns than {tmp_path}/a.parquet"
+
+
 def test_parquet_of_spark(spark, tmp_path):
     frame = spark.sql(
         "SELECT id, CAST(id AS string) text, TIMESTAMP'2026-01-31 10:00:00' at, TIMESTAMP_NTZ'2026-01-31 10:00:00' "

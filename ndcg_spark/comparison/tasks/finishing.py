@@ -219,7 +219,8 @@ def _compute_power(
 ) -> dict[str, Any]:
     if not estimate.std_error or estimate.df is None:
         return {}
-    row: dict[str, Any] = {"mde": detectable_effect(estimate.std_error, estimate.df, alpha=settings.alpha)}
+    effect = detectable_effect(estimate.std_error, estimate.df, alpha=settings.alpha)
+    row: dict[str, Any] = {"mde": None if math.isnan(effect) else effect}
     if settings.effect is not None:
         units = required_units(settings.effect, estimate.std_error, squares.n, alpha=settings.alpha)
         row["n_required"] = math.ceil(Fraction(units * n, squares.n))
