@@ -469,6 +469,12 @@ def test_inputs_are_not_written_over(tmp_path):
         check_output(None, str(tmp_path / "metrics"), None, rows("a").schema, used_places=used_places)
 
 
+def test_a_file_in_the_root_folder_has_its_place():
+    assert find_used_places(None, "x", "/rows.parquet", None, None, files=["/rows.parquet"]).files == {
+        "/rows.parquet"
+    }
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_of_any_moment_of_clearing_up_leaves_nothing_behind(tmp_path, number):
     """It comes at each call by which a write of new or of replaced rows is closed."""
