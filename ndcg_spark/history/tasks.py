@@ -377,6 +377,7 @@ def _judge_by_night_before(
     night: dict[str, Any], earlier: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Name the night before, and compare a night with it if the errors of both are known."""
+    earlier = _leave_out_thin(earlier, night)
     before = earlier[-1]
     history = {"before": day_to_date(before["day"]), "before_value": before["value"]}
     for name, column in (("history_days", "day"), ("history_values", "value"), ("history_errors", "std_error")):
@@ -386,6 +387,12 @@ def _judge_by_night_before(
         return history
     recovery = _relate_to_flags([*earlier, night], _judge_by_errors, is_flagged)
     return {**history, "median": before["value"], **judgment, **recovery}
+
+
+def _leave_out_thin(nights: Sequence[dict[str, Any]], night: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    """Leave out nights with less than half of the queries of a night, such as a broken delivery, unless all have."""
+    fewest = FEWEST_PAIRED * (night["n_queries"] or 0)
+    return [other for other in nights if (other["n_queries"] or fewest) >= fewest] or nights
 
 
 def _judge_by_errors(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:

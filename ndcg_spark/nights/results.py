@@ -48,11 +48,6 @@ class StepResult:
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     status_before: str = ""
 
-    @classmethod
-    def after(cls, step: str, maker: str) -> StepResult:
-        """Return the result of a step that is not run because a step that it needs did not succeed."""
-        return cls(step=step, status=NOT_RUN, message=f"it needs {maker}")
-
     @property
     def is_flagged(self) -> bool:
         """True if the step flagged something or missed a gate, in this run or an earlier one."""

@@ -188,7 +188,7 @@ class NightRun:
         makers = [result for result in self.results if result.step in step.required_steps]
         failed = [result.step for result in makers if not result.is_usable]
         if failed:
-            return StepResult.after(step.name, failed[0])
+            return _build_not_run(step, failed[0])
         if step.when == "flagged" and not self._renews and not any(result.is_flagged for result in self.results):
             self._waiting.add(step.name)
             return StepResult(step=step.name, status=NOT_RUN, message="nothing was flagged, and no gate was missed")
@@ -238,7 +238,7 @@ class NightRun:
                 continue
             makers = sorted(step.required_steps & problems.keys())
             if makers:
-                problems[step.name] = StepResult.after(step.name, makers[0]).problem
+                problems[step.name] = _build_not_run(step, makers[0]).problem
                 continue
             available = {other.name for other in self.steps} - problems.keys()
             try:
@@ -271,6 +271,10 @@ class NightRun:
         outputs = checked.outputs
         targets = request.targets.items()
         return {target.reference: add_stamps(outputs[option]) for option, target in targets if option in outputs}
+
+
+def _build_not_run(step: Step, maker: str) -> StepResult:
+    return StepResult(step=step.name, status=NOT_RUN, message=f"it needs {maker}")
 
 
 def leave_out_tables(step: Step, available: Collection[str], problems: Mapping[str, str]) -> Step:

@@ -126,7 +126,7 @@ def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
     yield next(iter(missing_runs), ""), f"Check whether the input has its rows. {_RUN_AGAIN}"
     yield _find_empty_run(contents), f"{_SEE_ROWS} {_RUN_AGAIN}"
     thin_runs = _choose_watched(_find_thin_runs(contents), contents)
-    yield thin_runs, f"{_SEE_ROWS} {_RUN_AGAIN} mean-ndcg can refuse nights with many bad rows."
+    yield thin_runs, f"{_SEE_ROWS} {_RUN_AGAIN}"
     yield _find_missed_gate(contents), _SEE_SEGMENTS
     yield _find_flag(contents, worse=True), _SEE_SEGMENTS
     yield _find_worse_run(contents), _SEE_SEGMENTS

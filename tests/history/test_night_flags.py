@@ -118,6 +118,18 @@ def test_a_short_history_is_held_against_the_night_before():
     assert {row["status"] for row in without.values()} == {"short_history"}
 
 
+def test_a_night_with_less_than_half_of_the_queries_is_passed_over():
+    """Its mean is as before the fall, by chance; the fall lasts. A night with half of the queries counts."""
+    rows = build_metric_rows([0.90, 0.85, 0.90, 0.85], std_error=0.002, n_queries=500)
+    for n_queries, status, day in ((249, "ongoing", 0), (250, "low", 2), (None, "low", 2)):
+        rows[2]["n_queries"] = n_queries
+        last = flags(rows)[nth_night(3)]
+        assert (last["status"], last["median"]) == (status, 0.90)
+        assert str(nth_night(day)) in last["rule"]
+    only = [row | {"n_queries": n} for row, n in zip(rows[1:3], (10, 500), strict=True)]
+    assert flags(only)[nth_night(2)]["status"] == "high"
+
+
 def test_any_change_counts_where_no_query_differs_from_another():
     """From 1 to 0 for every query: the standard errors are 0, which is not the same as unknown."""
     actual = flags(weekly([1.0, 0.0, 0.0], std_error=0.0))
