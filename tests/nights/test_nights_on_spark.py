@@ -128,11 +128,13 @@ def test_what_a_night_that_is_run_again_makes_old(spark, folder):
 
 
 def test_columns_are_refused_before_anything_runs(spark, folder):
-    """The per-query table has no column `q`; what does not read the flags is run."""
+    """The per-query table has no column `q`. What does not need the flags is run, and the page says why they lack."""
     write_file(absolute(FILE + MORE.replace('"flag-changes"', '"flag-changes"\nquery-col = "q"'), folder))
     actual = {element.step: element.status for element in ndcg_spark.nightly("night.toml", night=NIGHT)}
     assert actual["flag-changes"] == "refused"
-    assert (actual["mean-ndcg"], actual["roll-up"], actual["report"]) == ("succeeded", "succeeded", "not_run")
+    assert (actual["mean-ndcg"], actual["roll-up"], actual["report"]) == ("succeeded", "succeeded", "succeeded")
+    page = (folder / f"night-{NIGHT}.html").read_text("utf-8")
+    assert "flag-changes: refused: column &#39;q&#39; (--query-col) is not in the per-query table" in page
 
 
 def test_a_file_that_arrives_after_spark_opened_the_input_is_read_when_the_night_is_resumed(
