@@ -164,7 +164,8 @@ class FlagChangesBase(Work[FlagJobSettings], ABC):
             yield _format_no_flag(facts, settings)
         if "per_query" in self.request.sources:
             counts = facts["night_before"]
-            paired = f", {counts['paired']:,} of them query by query" if counts["paired"] else ""
+            share = "of them query by query, as most queries are in both nights"
+            paired = f", {counts['paired']:,} {share}" if counts["paired"] else ""
             yield f"compared with the latest earlier night only: {counts['held']:,} series{paired}"
 
 
