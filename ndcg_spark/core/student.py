@@ -66,7 +66,7 @@ def _has_exact_nctdtr() -> bool:
 
 
 def detectable_effect(std_error: float, df: float, *, alpha: float) -> float:
-    """Smallest effect that a paired t-test at level alpha finds with probability 0.8; NaN if SciPy has no power."""
+    """Smallest effect that a paired t-test at level alpha finds with probability 0.8; NaN if it is unknown."""
     if alpha >= POWER:
         return 0.0
     low, high = 0.0, 2.0
