@@ -43,7 +43,7 @@ def read_footer(path: str) -> FileFooter:
 
 
 def convert_footers(footers: Sequence[FileFooter]) -> list[ParquetColumns | str]:
-    """Return the columns of each file, or why only Spark can read it as a clause. Equal schemas are converted once."""
+    """Return the columns of each file, or a clause on why only Spark can read it. Converts equal schemas once."""
     converted: list[ParquetColumns | str] = []
     previous: pq.FileMetaData | None = None
     for footer in footers:
