@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+import scipy.stats
 from support.comparing import (
     QUERIES,
     W,
@@ -21,6 +24,7 @@ from support.comparing import (
 from support.expectations import near
 
 from ndcg_spark.comparison.printed import format_sentences
+from ndcg_spark.core import student
 from ndcg_spark.errors import InputRefusedError
 
 BOTH = {"replicates": 1000, "flips": 9999}
@@ -359,3 +363,24 @@ def test_queries_whose_hashes_collide_are_told_apart():
     rows = [{**row, "hash": 7 if row["query"] in ("q01", "q02") else 8} for row in example_1()]
     (row,) = compare_rows(rows, build_settings())
     assert (row["n_queries"], row["difference"]) == (12, near(0.071666666667))
+
+
+@pytest.mark.parametrize("old_scipy", [False, True])
+@pytest.mark.parametrize(("df", "alpha"), [(1.0, 0.05), (11.0, 0.05), (399.0, 0.01), (1e6, 0.2)])
+def test_the_power_is_that_of_the_noncentral_t_and_80_percent_at_the_detectable_effect(
+    monkeypatch, df, alpha, old_scipy
+):
+    """The same bits with the function of SciPy before 1.15."""
+    if old_scipy:
+        monkeypatch.setattr(student, "_has_exact_nctdtr", lambda: False)
+    limit = scipy.stats.t.ppf(1 - alpha / 2, df)
+    expected = scipy.stats.nct.sf(limit, df, 1.7) + scipy.stats.nct.cdf(-limit, df, 1.7)
+    assert student.power(0.85, 0.5, df, alpha=alpha) == expected
+    effect = student.detectable_effect(1.0, df, alpha=alpha)
+    assert student.power(effect, 1.0, df, alpha=alpha) == pytest.approx(0.8, abs=1e-12)
+
+
+def test_a_detectable_effect_that_scipy_cannot_compute_is_unknown():
+    """SciPy 1.17 has no power above 101,452 standard errors, where it is 0.13; a number must be that of 0.8."""
+    effect = student.detectable_effect(1.0, 1.0, alpha=1e-6)
+    assert math.isnan(effect) or student.power(effect, 1.0, 1.0, alpha=1e-6) == pytest.approx(0.8, abs=1e-9)
