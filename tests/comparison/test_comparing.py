@@ -372,7 +372,7 @@ def test_the_power_is_that_of_the_noncentral_t_and_80_percent_at_the_detectable_
 ):
     """The same bits with the function of SciPy before 1.15."""
     if old_scipy:
-        # stands in for: SciPy before 1.15, because one version is installed; the function that it takes is the real one
+        # stands in for: SciPy before 1.15, because one version is installed; the function it takes is the real one
         monkeypatch.setattr(student, "_has_exact_nctdtr", lambda: False)
     limit = scipy.stats.t.ppf(1 - alpha / 2, df)
     expected = scipy.stats.nct.sf(limit, df, 1.7) + scipy.stats.nct.cdf(-limit, df, 1.7)
