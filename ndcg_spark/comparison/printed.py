@@ -72,13 +72,13 @@ def format_pair(rows: list[dict[str, Any]], settings: ComparisonSettings) -> lis
         for line in (
             _format_missing(main),
             finding,
-            _summarize_others([row for row in rows if row is not main], main),
+            _summarize_others([row for row in rows if row is not main], main, settings.margin),
         )
         if line
     ]
 
 
-def _summarize_others(rows: list[dict[str, Any]], main: dict[str, Any]) -> str:
+def _summarize_others(rows: list[dict[str, Any]], main: dict[str, Any], margin: float) -> str:
     """Count the verdicts on other metrics, cutoffs and segments, each with its largest clear difference."""
     if not rows:
         return ""
@@ -88,8 +88,10 @@ def _summarize_others(rows: list[dict[str, Any]], main: dict[str, Any]) -> str:
     for verdict in dict.fromkeys([*_CLEAR, *sorted({row["verdict"] for row in rows})]):
         with_verdict = [row for row in rows if row["verdict"] == verdict]
         if with_verdict:
-            largest = f", {_format_largest(with_verdict, varying)}" if verdict in _CLEAR else ""
-            counts.append(f"{len(with_verdict):,} {format_verdict({**with_verdict[0], 'note': ''})}{largest}")
+            about = f", {_format_largest(with_verdict, varying)}" if verdict in _CLEAR else ""
+            if verdict == "not_worse":
+                about = f" (interval excludes a loss{f' of {margin:g} or more' if margin else ''})"
+            counts.append(f"{len(with_verdict):,} {format_verdict({**with_verdict[0], 'note': ''})}{about}")
     others = " and ".join(filter(None, (", ".join(varying[:-1]), varying[-1])))
     by = "By segment" if varying == ["segments"] else f"Other {others}"
     return f"{by}: {'; '.join(counts)}; --verbose prints {'them' if len(rows) > 1 else 'it'}."

@@ -74,6 +74,14 @@ def test_the_worked_example_is_compared_and_written(table, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("margin", "loss"), [("0", "a loss"), ("0.05", "a loss of 0.05 or more")])
+def test_segments_that_are_not_worse_are_explained(table, margin, loss):
+    """DE has the interval from .0034 to .1823; the other countries have fewer queries."""
+    ended = run("--per-query", table, "--baseline", "a", "--runs", "a,b", "--metrics", "ndcg@10", "--segment-cols",
+                "country", "--margin", margin)  # fmt: skip
+    assert f"By segment: 1 not worse (interval excludes {loss}); 2 unclear" in ended.out
+
+
 def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
     """163 queries detect 0.02 in the worked example; two queries of b are taken out of a copy of it."""
     same = ("--baseline", "a", "--runs", "a,b", "--metrics", "ndcg", *FAST)
