@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ndcg_spark.core.labels import main_metric, metric_order
-from ndcg_spark.history.tasks import FLAGGED, HIGH, LOW, MISSING, ONGOING, format_series
+from ndcg_spark.history.tasks import FLAGGED, HIGH, LOW, MISSING, ONGOING, format_series, name_unit
 from ndcg_spark.metrics import judge_change
 
 MAX_CHARACTERS = 160
@@ -31,7 +31,7 @@ class Cause:
         flag, more = self.first, len(self.others)
         status = flag["status"]
         begin = f"{'FLAG ' if status in FLAGGED else ''}{status.replace('_', ' ')}: "
-        rest = f"; {more} more follow from it" if more > 1 else "; 1 more follows from it" if more else ""
+        rest = f"; also in {more} more series" if more else ""
         if status == MISSING:
             name, change = flag["rule"], ""
         else:
@@ -40,7 +40,8 @@ class Cause:
             change += f", {flag['median']:.4f} before it was flagged"
         if status in (LOW, HIGH):
             usual = "before" if str(flag["weekday"]).startswith("before") else "usually"
-            distance = "" if flag["z"] is None else f" ({flag['z']:+.1f}, limit {flag['limit']:.1f})"
+            side = "below" if status == LOW else "above"
+            distance = "" if flag["z"] is None else f" ({abs(flag['z']):.1f} {name_unit(flag)} {side})"
             change += f", {usual} {flag['median']:.4f}{distance}"
         room = MAX_CHARACTERS - len(f"{begin}{change}{rest}")
         return f"{begin}{name if len(name) <= room else f'{name[: room - 1]}…'}{change}{rest}"

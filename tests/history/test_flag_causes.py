@@ -48,8 +48,8 @@ def test_a_segment_that_lost_its_items_is_told_once():
     ]
     (cause,) = group_by_cause(flags)
     assert cause.line == (
-        "FLAG low: ndcg@10 of run 'vectors', country=FR is 0.0040 on 2026-01-30, usually 0.6580 (-39.0, limit 5.0); "
-        "5 more follow from it"
+        "FLAG low: ndcg@10 of run 'vectors', country=FR is 0.0040 on 2026-01-30, usually 0.6580 (39.0 spreads "
+        "below); also in 5 more series"
     )
     assert len(names(cause)) == 6
 
@@ -78,7 +78,7 @@ def test_a_segment_without_queries_is_told_with_its_parts():
     rule = "ndcg@10 of run 'vectors', country=FR has no value on 2026-01-30; its last was 0.600000 over 50 queries"
     gone = {"status": "missing", "value": None, "z": None, "limit": None, "rule": rule}
     (cause,) = group_by_cause([flag(of=FR, **gone), flag(of=FR | PHONE, **gone)])
-    assert cause.line == f"FLAG missing: {rule}; 1 more follows from it"
+    assert cause.line == f"FLAG missing: {rule}; also in 1 more series"
 
 
 @pytest.mark.parametrize("status", ["low", "high", "missing", "recovered"])

@@ -250,7 +250,10 @@ def test_a_flag(flag_changes, weeks, tmp_path):
     ended = flag_changes(*flagged, "--fail-on-flag")
     assert (ended.code, ended.complaints) == (3, [])
     assert "night 2026-03-26, 1 series: 1 low" in ended.out
-    assert "FLAG low: ndcg@10 of overall is 0.4312 on 2026-03-26, usually 0.4419 (-7.1, limit 4.5)" in ended.out
+    assert (
+        "FLAG low: ndcg@10 of overall is 0.4312 on 2026-03-26, usually 0.4419 (7.1 standard errors below)"
+        in ended.out
+    )
     assert [(row["night"], row["limit"]) for row in ended.json["flags"]] == [("2026-03-26", 4.5)]
     assert flag_changes(*flagged, "--to", "2026-03-26", "--run-log", tmp_path / "runs").code == 0
     assert [row["run_date"] for row in read_stored_rows(tmp_path / "runs")] == ["2026-03-26"]  # the night, not today
@@ -278,7 +281,7 @@ def test_too_short_a_history_is_no_clean_bill(flag_changes, folder):
         (
             [0.44, 0.44, 0.40],
             0.0015,
-            "FLAG low: ndcg@10 of overall is 0.4000 on 2026-01-03, before 0.4400 (-18.9, limit 3.3)",
+            "FLAG low: ndcg@10 of overall is 0.4000 on 2026-01-03, before 0.4400 (18.9 standard errors below)",
         ),
     ):
         rows = build_metric_rows(values, std_error=errors)
