@@ -139,7 +139,7 @@ def build_report(
     night_flags = sections.Flags.read(tables.flags, scope)
     trend = sections.Trend.read(table, scope, night_flags, selection.n_nights)
     scope = replace(scope, before=trend.find_night_before(selection.night))
-    results = tuple(trend.compare_run(mean, level) for mean in headline_means)
+    results = tuple(trend.compare_run(mean, level, night_flags) for mean in headline_means)
     missing = sections.Missing.read(table, scope, runs, last_nights)
     sorted_rows = sorted(sorted(rows, key=lambda row: metric_order(row["metric"], row["k"])), key=scope.rank_run)
     return Report(
@@ -156,7 +156,7 @@ def build_report(
             flags=night_flags,
             trend=trend,
             missing=missing,
-            segments=sections.Segments.read(table, scope, results, missing),
+            segments=sections.Segments.read(table, scope, results, missing, night_flags),
             queries=queries.Queries.read(tables.queries and tables.queries(scope), results, tables.texts),
             differences=sections.Differences.read(tables.comparison, scope, results),
             changed=() if changed is None else queries.read_changed_queries(changed, scope, tables.texts),

@@ -89,7 +89,7 @@ FLAGS = Columns(
     needed=("night", "metric", "k", "status"),
     types={
         **dict.fromkeys(("metric", "status", "dataset", "run", "segment_by", "segment", "weekday"), "string"),
-        **dict.fromkeys(("z", "limit", "spread", "std_error", "value", "median"), "double"),
+        **dict.fromkeys(("z", "spread", "std_error", "value", "median"), "double"),
         **{"k": "int", "night": "date", SOURCE_TIME: SECONDS},
     },
 )

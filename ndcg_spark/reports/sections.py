@@ -34,6 +34,8 @@ class Flags(Section):
     """Flagged nights by (night, run), and segments flagged on the night, the farthest from usual first."""
 
     nights: dict[tuple[date, str | None], str] = field(default_factory=dict)
+    changes: dict[tuple[str, str, str | None], contents.SegmentFlag] = field(default_factory=dict)
+    """Flags of tonight against an earlier night, by (run, segment columns, segment)."""
     segments: tuple[contents.SegmentFlag, ...] = ()
     n_segments: int = 0
     """Number of flagged segments of the night; `segments` has one for each cause, of the first of them."""
@@ -59,11 +61,13 @@ class Flags(Section):
         of_tonight = [row for row in rows.nights if row["night"] == scope.run_date]
         causes = group_by_cause([*of_tonight, *rows.segments])
         leads, following = [cause.first for cause in causes], [flag for cause in causes for flag in cause.others]
+        against_nights = [row for row in (*leads, *following) if night_flags.is_against_night_before(row)]
         not_covered = [lacks] if scope.run_date is not None and not rows.n_judged else []
         return cls(
             nights={
                 (row["night"], row["run"] and clean_text(row["run"])): _describe_flag(row) for row in rows.nights
             },
+            changes={(flag.run, flag.by, flag.segment): flag for flag in map(_read_segment_flag, against_nights)},
             segments=tuple(_read_segment_flag(row) for row in leads if row["segment_by"]),
             following=tuple(_read_segment_flag(row) for row in following if row["segment_by"]),
             n_segments=rows.n_segments,
@@ -87,6 +91,16 @@ class Flags(Section):
         flag = self.nights.get(run_key, self.nights.get(all_runs_key))
         return _describe_flag(row) if flag is None and row.get("flagged") else flag
 
+    def find_z(self, mean: Mean, before: Mean | None) -> float | None:
+        """Find the z of the flag for the change of a mean from an earlier night; None if that is not flagged."""
+        flag = self.changes.get((mean.run, mean.by, mean.segment))
+        if flag is None or flag.z is None or mean.value is None or before is None or before.value is None:
+            return None
+        if flag.before != before.value:  # it is of another night
+            return None
+        # The flag may be of shared queries, which changed in the other direction.
+        return flag.z if flag.z * (mean.value - before.value) > 0 else None
+
 
 def _read_causes(rows: Sequence[Row]) -> tuple[contents.SegmentFlag, ...]:
     causes = group_by_cause(rows)
@@ -99,11 +113,12 @@ def _read_segment_flag(row: Row) -> contents.SegmentFlag:
 
 def _describe_flag(row: Row) -> str:
     """Describe a flag: its status, its distance from the usual value, and its note."""
-    z, limit = row.get("z"), row.get("limit")
+    z = row.get("z")
     parts = [clean_text(row["status"])] if row.get("status") else []
     usual = "the latest earlier night" if night_flags.is_against_night_before(row) else "the usual value"
-    parts += [] if z is None else [f"{w.format_signed(z, 1)} {night_flags.name_unit(row)} from {usual}"]
-    parts += [] if z is None or limit is None else [f"limit {w.format_number(limit, 1)}"]
+    if z is not None:
+        side = "below" if z < 0 else "above"
+        parts.append(f"{w.format_number(abs(z), 1)} {night_flags.name_unit(row)} {side} {usual}")
     parts += [clean_text(row["note"])] if row.get("note") else []
     return ", ".join(parts) or "unlike the nights before"
 
@@ -149,7 +164,7 @@ class Trend(Section):
     def find_night_before(self, night: date | None) -> date | None:
         return max((day for day in self.days if night and day < night), default=None)
 
-    def compare_run(self, mean: Mean, level: float) -> RunResult:
+    def compare_run(self, mean: Mean, level: float, flags: Flags) -> RunResult:
         """Compare the mean of a run over all queries with its earlier nights."""
         points = self.nights.get(mean.run, ())
         if not points:
@@ -159,7 +174,8 @@ class Trend(Section):
         change = Change(kind="first")
         if before is not None:
             same = now.is_like(before)
-            change = contents.compare_nights(mean, before.mean, before.run_date, same=same, level=level)
+            z = flags.find_z(mean, before.mean)
+            change = contents.compare_nights(mean, before.mean, before.run_date, same=same, level=level, z=z)
             if change.kind == "incomparable":
                 change = replace(change, rules=format_difference([before.rules, now.rules]))
         week_before = [point.mean for point in earlier if now.run_date - point.run_date == timedelta(days=7)]
@@ -213,7 +229,9 @@ class Segments(Section):
     rows: tuple[contents.SegmentRow, ...] = ()
 
     @classmethod
-    def read(cls, table: MetricTable, scope: Scope, results: Sequence[RunResult], missing: Missing) -> Segments:
+    def read(
+        cls, table: MetricTable, scope: Scope, results: Sequence[RunResult], missing: Missing, flags: Flags
+    ) -> Segments:
         limit, since = scope.limits.segments, scope.before
         rows, n_all = table.read_segments(scope)
         result_by_run = {result.mean.run: result for result in results}
@@ -225,7 +243,8 @@ class Segments(Section):
             before = None if before is None or before.value is None else before
             result = result_by_run[mean.run]
             same = result.change.kind != "incomparable"
-            change = contents.compare_nights(mean, before, since, same=same, level=level)
+            z = flags.find_z(mean, before)
+            change = contents.compare_nights(mean, before, since, same=same, level=level, z=z)
             total = result.mean.weight * (result.change.difference or 0.0)
             share = change.difference * mean.weight / total if total and change.difference is not None else None
             segment_rows.append(contents.SegmentRow(mean=mean, change=change, share=share, before=before))
@@ -464,8 +483,9 @@ class Contents:
 
     @property
     def decimals(self) -> int:
-        """Decimals of the metric: the narrowest interval of the headline has two digits."""
-        return w.choose_decimals(result.mean.half for result in self.results)
+        """Decimals of the metric: the narrowest interval of the trend has two digits, so that nights look alike."""
+        nights = (point.mean.half for points in self.trend.nights.values() for point in points)
+        return w.choose_decimals([*nights, *(result.mean.half for result in self.results)])
 
     @property
     def curve(self) -> tuple[Mean, ...]:

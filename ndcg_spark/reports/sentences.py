@@ -268,10 +268,10 @@ def _find_flag(contents: Contents, *, worse: bool) -> str:
     """Report the first flag of the night for a change to the worse, or for another change."""
     watched = {result.mean.run: result for result in _list_watched(contents)}
     flags = [
-        (result, f"flagged {result.flag}", result.flag) for result in watched.values() if result.flag is not None
+        (result, f"flagged {result.flag}; ", result.flag) for result in watched.values() if result.flag is not None
     ]
     flags += [
-        (result, f"flagged in {_describe_segment_flag(flag, ', ', contents)}", flag.flag)
+        (result, f"{_describe_segment_flag(flag, contents)}; {labels.OVERALL}: ", flag.flag)
         for flag in contents.flags.segments
         for result in watched.values()
         if flag.run in ("", result.mean.run)
@@ -282,15 +282,28 @@ def _find_flag(contents: Contents, *, worse: bool) -> str:
                 worse and choose_tone(result.change.kind, contents) == "worse"
             ):  # then the value says more than the flag
                 return _describe_value(result, contents, with_run=True)
-            return _add_value(result, text, contents)
+            value = _describe_value(result, contents, with_segment=False)
+            return f"{_add_run(result.mean.run, text, contents)}{value}"
     return ""
 
 
-def _describe_segment_flag(flag: SegmentFlag, separator: str, contents: Contents) -> str:
-    """Describe a flag: `country=FR, 0.031 instead of 0.824, low, ...`."""
-    known = flag.value is not None and flag.before is not None
-    values = f"{_format_value(flag.value, contents)} instead of {_format_value(flag.before, contents)}, "
-    return f"{_shorten(flag.name)}{separator}{values if known else ''}{flag.flag}"
+def _describe_segment_flag(flag: SegmentFlag, contents: Contents) -> str:
+    """Describe a flag: `NDCG@10 in country=FR is 0.031 instead of 0.824 (low, ...)`."""
+    values = _format_flag_values(flag, contents)
+    return f"{contents.label} in {_shorten(flag.name)} is {values or 'flagged'} ({flag.flag})"
+
+
+def _is_told(flag: SegmentFlag, contents: Contents, headline: str) -> bool:
+    """Return whether a headline has the segment of a flag and its value."""
+    value = _format_value(flag.value, contents)
+    return _names_run(headline, flag.run) and f"{_shorten(flag.name)} " in headline and value in headline
+
+
+def _format_flag_values(flag: SegmentFlag, contents: Contents) -> str:
+    """Format the value of a flag and the usual one; empty if either is unknown."""
+    if flag.value is None or flag.before is None:
+        return ""
+    return f"{_format_value(flag.value, contents)} instead of {_format_value(flag.before, contents)}"
 
 
 def _find_worse_run(contents: Contents) -> str:
@@ -577,7 +590,7 @@ def list_contrary_gates(contents: Contents) -> list[str]:
 
 def _format_flags(contents: Contents) -> list[tuple[str, str, str]]:
     """Format flags of the night as colour, line and flag: of runs, of some segments, and a count of the others."""
-    lines, n_shown = [], 0
+    lines, n_shown, headline = [], 0, write_headline(contents)
     for result in contents.results:
         name = _capitalize(_shorten(name_run(result.mean.run)))
         if result.flag is not None:
@@ -586,7 +599,9 @@ def _format_flags(contents: Contents) -> list[tuple[str, str, str]]:
         segments = [flag for flag in contents.flags.segments if flag.run == result.mean.run][:MAX_LINES_PER_RUN]
         n_shown += len(segments)
         for flag in segments:
-            line, in_lead = (_describe_segment_flag(flag, separator, contents) for separator in (": ", ", "))
+            values = "" if _is_told(flag, contents, headline) else _format_flag_values(flag, contents)
+            line = f"{_shorten(flag.name)}: {f'{values} ({flag.flag})' if values else flag.flag}"
+            in_lead = _describe_segment_flag(flag, contents)
             lines.append((choose_flag_tone(flag.flag, contents), f"{name} is flagged tonight in {line}.", in_lead))
         following = [flag for flag in contents.flags.following if flag.run == result.mean.run]
         n_shown += len(following)
@@ -749,8 +764,8 @@ def describe_rows(accounting: Accounting) -> str:
 def explain_changes(contents: Contents) -> str:
     level = f"{100 * contents.level:.4g} %"
     return (
-        f"A change is called up or down only if its {level} interval excludes 0. The interval assumes independent "
-        "nights; if nights share queries, it is too wide."
+        f"A change is called up or down only if its {level} interval excludes 0. That of a flagged change has the "
+        "error of the flag; others assume independent nights and are too wide if nights share queries."
     )
 
 

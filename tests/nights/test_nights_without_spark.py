@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -213,6 +214,30 @@ def test_a_night_without_its_baseline_has_a_page(folder, place):
     assert read_statuses(run_night("--only", "report")) == {"report": "succeeded"}
     pq.write_table(rows, path)
     assert read_statuses(run_night("--resume")) == dict.fromkeys((*done, "compare-runs"), "succeeded")
+
+
+def test_a_change_flagged_query_by_query_is_told_as_a_change(folder):
+    """Each query finds its item a rank later: a small fall among queries that differ far more from each other."""
+    ranks = [rank for rank in range(2, 9) for _ in range(3)]
+    for day in (30, 31):
+        lists = [range(rank + day - 30) for rank in ranks]
+        rows = [
+            ("one", f"q{number}", f"{number}-{place}", float(-place), float(place == len(places) - 1))
+            for number, places in enumerate(lists)
+            for place in places
+        ]
+        columns = zip(("ranker", "query_id", "item_id", "score", "relevance"), zip(*rows, strict=True), strict=True)
+        pq.write_table(pa.table(dict(columns)), folder / "rankings" / f"2026-01-{day}.parquet")
+    write_file(FILE.split('\n[[step]]\ncommand = "compare-runs"')[0].replace("k = [1, 3]", "k = [10]") + PAGE)
+    assert run_night("--backfill", "2026-01-30..2026-01-31", "--message", "said.txt").code == 0
+    before, now = (math.fsum(1 / math.log2(1 + rank + later) for rank in ranks) / 21 for later in (0, 1))
+    fell = f"NDCG@10 fell by {before - now:.3f} to {now:.3f} since the night before."
+    assert read_message(folder)["lines"][1] == fell
+    # By the errors of both means alone, as a report without flags has them, it is not clear.
+    unclear = "no clear change from the night before"
+    assert unclear not in (folder / "page.html").read_text("utf-8")
+    page = ["--metrics", "./metrics", "--output", "other.html", "--run-date", NIGHT]
+    assert unclear in run_command("report", *page).out
 
 
 def test_a_comparison_that_waits_for_a_flag_is_no_bad_news(folder):

@@ -61,12 +61,10 @@ def test_report_reads_all_tables(spark, metrics, also_without_spark):
     contents = report(metrics, **tables, summary=SUMMARY, gates=GATES).contents
     assert len(also_without_spark) == 1
     expected = Flags(
-        nights={(NIGHTS[2], "new"): "low, \u22127.1 spreads from the usual value, limit 4.5"},
+        nights={(NIGHTS[2], "new"): "low, 7.1 spreads below the usual value"},
         segments=tuple(
-            SegmentFlag(
-                run="old", by="country", segment=segment, flag=f"{text} spreads from the usual value, limit 4.5"
-            )
-            for segment, text in (("US", "low, \u22129.0"), ("DE", "high, +5.0"))
+            SegmentFlag(run="old", by="country", segment=segment, flag=f"{text} the usual value", z=z)
+            for segment, text, z in (("US", "low, 9.0 spreads below", -9.0), ("DE", "high, 5.0 spreads above", 5.0))
         ),
         n_segments=2,
         earlier_segments={
@@ -75,7 +73,8 @@ def test_report_reads_all_tables(spark, metrics, also_without_spark):
                     run="old",
                     by="country",
                     segment="DE",
-                    flag="high, +9.1 spreads from the usual value, limit 4.5",
+                    flag="high, 9.1 spreads above the usual value",
+                    z=9.1,
                 ),
                 2,
             )
@@ -96,7 +95,7 @@ def test_report_reads_flags_of_flag_changes(spark):
     ]
     metrics = create_metrics_table(spark, rows)
     contents = report(metrics, flags=judge_nights(metrics, FlagSettings())).contents
-    assert contents.results[0].flag.startswith("low, \u2212")
+    assert contents.results[0].flag == "low, 102.0 standard errors below the usual value"
     assert [point.flag for point in contents.trend.nights[""]][:-1] == [None] * 39
 
 

@@ -215,7 +215,7 @@ def build_contents(
     of_metric = [row for row in table if (row["metric"], row["k"]) == chosen]
     flags = sections.pop("flags", Flags())
     trend = Trend.from_rows([row for row in of_metric if not row["segment_by"]], flags)
-    results = tuple(trend.compare_run(mean, level) for mean in means)
+    results = tuple(trend.compare_run(mean, level, flags) for mean in means)
     computed = sorted({(row["metric"], row["k"]) for row in tonight}, key=lambda pair: metric_order(*pair))
     tonight.sort(key=lambda row: (runs.index(row["run"]), computed.index((row["metric"], row["k"]))))
     return Contents(
