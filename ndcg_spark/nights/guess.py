@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ndcg_spark.core.labels import join_names
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.errors import InputRefusedError
 
@@ -211,6 +212,10 @@ def _write_lines(
         yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # {note}"
     elif others:
         yield f"# segment-cols = {json.dumps(others, ensure_ascii=False)}  # columns that are not used; {note}"
+    known = {*(choice.column for choice in choices), *(segments or others)}
+    unused = [json.dumps(name, ensure_ascii=False) for name in info.names if name not in known]
+    if unused:
+        yield f"# not used: {join_names(unused)}"
     yield ""
     yield "[[step]]"
     yield 'command = "mean-ndcg"'
