@@ -268,10 +268,16 @@ def _find_flag(contents: Contents, *, worse: bool) -> str:
     """Report the first flag of the night for a change to the worse, or for another change."""
     watched = {result.mean.run: result for result in _list_watched(contents)}
     flags = [
-        (result, f"flagged {result.flag}; ", result.flag) for result in watched.values() if result.flag is not None
+        (result, f"flagged {result.flag}; {_describe_value(result, contents)}", result.flag)
+        for result in watched.values()
+        if result.flag is not None
     ]
     flags += [
-        (result, f"{_describe_segment_flag(flag, contents)}; {labels.OVERALL}: ", flag.flag)
+        (
+            result,
+            f"{_describe_segment_flag(flag, contents)}; {labels.OVERALL} {_describe_briefly(result, contents)}",
+            flag.flag,
+        )
         for flag in contents.flags.segments
         for result in watched.values()
         if flag.run in ("", result.mean.run)
@@ -282,21 +288,27 @@ def _find_flag(contents: Contents, *, worse: bool) -> str:
                 worse and choose_tone(result.change.kind, contents) == "worse"
             ):  # then the value says more than the flag
                 return _describe_value(result, contents, with_run=True)
-            value = _describe_value(result, contents, with_segment=False)
-            return f"{_add_run(result.mean.run, text, contents)}{value}"
+            return _add_run(result.mean.run, text, contents)
     return ""
 
 
 def _describe_segment_flag(flag: SegmentFlag, contents: Contents) -> str:
-    """Describe a flag: `NDCG@10 in country=FR is 0.031 instead of 0.824 (low, ...)`."""
-    values = _format_flag_values(flag, contents)
-    return f"{contents.label} in {_shorten(flag.name)} is {values or 'flagged'} ({flag.flag})"
+    """Describe a flag: `NDCG@10 in country=FR fell from 0.824 to 0.031`, or `is 0.031, usually 0.824`."""
+    name = f"{contents.label} in {_shorten(flag.name)}"
+    if flag.value is None or flag.before is None:
+        return f"{name} is flagged ({flag.flag})"
+    value, before = (_format_value(number, contents) for number in (flag.value, flag.before))
+    if (flag.run, flag.by, flag.segment) not in contents.flags.changes:
+        return f"{name} is {value}, usually {before}"
+    return f"{name} {'rose' if flag.value > flag.before else 'fell'} from {before} to {value}"
 
 
 def _is_told(flag: SegmentFlag, contents: Contents, headline: str) -> bool:
     """Return whether a headline has the segment of a flag and its value."""
-    value = _format_value(flag.value, contents)
-    return _names_run(headline, flag.run) and f"{_shorten(flag.name)} " in headline and value in headline
+    value, is_of_run = _format_value(flag.value, contents), len(contents.results) == 1
+    return (
+        (is_of_run or _names_run(headline, flag.run)) and f"{_shorten(flag.name)} " in headline and value in headline
+    )
 
 
 def _format_flag_values(flag: SegmentFlag, contents: Contents) -> str:
@@ -332,8 +344,7 @@ def _find_worse_segment(contents: Contents) -> str:
     watched = {result.mean.run: result for result in _list_watched(contents)}
     for run, text in _describe_worse_segments(contents):
         if run in watched:
-            value = _describe_value(watched[run], contents, with_segment=False)
-            return f"{_add_run(run, text, contents)}; {labels.OVERALL}: {value}"
+            return f"{_add_run(run, text, contents)}; {labels.OVERALL} {_describe_briefly(watched[run], contents)}"
     return ""
 
 
@@ -425,15 +436,27 @@ def _describe_value(
         verb, since = "rose" if change.kind == "up" else "fell", name_night(change.since, contents.run_date)
         distance = w.format_number(abs(change.difference or 0.0), decimals)
         text = f"{contents.label}{name} {verb} by {distance} to {value} since {since}"
-    else:
+    elif with_run:
         bounds = w.format_interval(mean.low, mean.high, decimals)
         description = describe_change(change, contents.run_date, decimals)
         text = f"{contents.label}{name} {f'{value} {bounds}'.rstrip()}, {description}"
+    else:
+        text = f"{contents.label} {_describe_briefly(result, contents)}"
     segment = _find_main_segment(result, contents) if with_segment else None
     if segment is None:
         return text
     separator = ": " if choose_tone(change.kind, contents) == "worse" else "; "
     return f"{text}{separator}{_describe_move(segment, contents)}{_explain_segment(segment)}"
+
+
+def _describe_briefly(result: RunResult, contents: Contents) -> str:
+    """Describe a mean and its change in a few words, beside other news."""
+    change, value = result.change, _format_value(result.mean.value, contents)
+    if change.kind in ARROWS:
+        return f"{value}, {change.kind} {_format_value(abs(change.difference or 0.0), contents)}"
+    if change.kind == "unclear":
+        return f"{value}, no clear change"
+    return f"{value}, {describe_change(change, contents.run_date, contents.decimals)}"
 
 
 def find_named_segment(contents: Contents) -> SegmentRow | None:
@@ -601,8 +624,8 @@ def _format_flags(contents: Contents) -> list[tuple[str, str, str]]:
         for flag in segments:
             values = "" if _is_told(flag, contents, headline) else _format_flag_values(flag, contents)
             line = f"{_shorten(flag.name)}: {f'{values} ({flag.flag})' if values else flag.flag}"
-            in_lead = _describe_segment_flag(flag, contents)
-            lines.append((choose_flag_tone(flag.flag, contents), f"{name} is flagged tonight in {line}.", in_lead))
+            line = f"{name} is flagged tonight in {line}."
+            lines.append((choose_flag_tone(flag.flag, contents), line, f"is flagged ({flag.flag})"))
         following = [flag for flag in contents.flags.following if flag.run == result.mean.run]
         n_shown += len(following)
         for tone in dict.fromkeys(choose_flag_tone(flag.flag, contents) for flag in following):

@@ -107,7 +107,9 @@ def test_the_first_screen_of_the_bad_night_says_what_happened(demo):
         r"(\d+) of its \1 queries have no list\.",
         lead,
     ), lead
-    assert re.search(r"pixels is flagged tonight in digit=7: 0\.0+ instead of 0\.9\d+, low, ", first)
+    assert re.search(
+        r"pixels is flagged tonight in digit=7: low, [\d.]+ standard errors below the latest earlier night\.", first
+    )
     assert "Nights without a result in the last 14 days: 14 January 2026." in first
     assert "All 2 gates are met: ndcg@10&gt;=0.8" in first
     said = demo.printed[ONE.format(BAD)]

@@ -86,12 +86,12 @@ def test_a_ranker_collapses_in_one_segment(folder):
     """US falls from 24 to 0 of 30 hits, all queries from 204 to 180 of 390: .0615 less, within an error of .0703."""
     lines = run_job(folder, BAD, build_rows({**HITS, "new": {"DE": 180, "US": 0}}), "--gate", "old: ndcg@1>=0.41")
     assert lines[-1] == "gate old: ndcg@1>=0.41: met (old: 0.415385)"
-    change = "NDCG@1 0.462 [0.412, 0.511], no clear change from the night before (\u22120.062 ± 0.070)"
+    change = "0.462, no clear change"
     code, lines, lead, crosses = write_report(folder, "--gate", "old: ndcg@1>=0.41")
-    assert lead == f"new: NDCG@1 in country=US fell from 0.800 to 0.000 (30 queries); overall: {change}"
+    assert lead == f"new: NDCG@1 in country=US fell from 0.800 to 0.000 (30 queries); overall {change}"
     assert (code, lines[1:], crosses) == (0, ["gate old: ndcg@1>=0.41: met (old: 0.415385)"], [])
     code, lines, lead, crosses = write_report(folder, "--gate", "new: ndcg@1>=0.5")
-    assert lead == f"new: gate ndcg@1>=0.5 is not met; {change}; country=US fell from 0.800 to 0.000"
+    assert lead == f"new: gate ndcg@1>=0.5 is not met; NDCG@1 {change}; country=US fell from 0.800 to 0.000"
     assert (code, lines[1:]) == (3, ["gate new: ndcg@1>=0.5: NOT MET (new: 0.461538)"])
     assert crosses == []  # the headline says all
 

@@ -136,8 +136,7 @@ def test_headline_is_the_worst_news():
     flags = [SegmentFlag(run="a", by="country", segment=segment, flag=flag)
              for segment, flag in (("US", LOW), ("DE", "high, +5.0 spreads"))]  # fmt: skip
     flagged = replace(contents, flags=Flags(segments=tuple(flags), n_segments=2))
-    a = "NDCG@10 0.4000 [0.3961, 0.4039], no clear change from the night before (0.0000 ± 0.0055)"
-    assert write_headline(flagged) == f"a: NDCG@10 in country=US is flagged ({LOW}); overall: {a}"
+    assert write_headline(flagged) == f"a: NDCG@10 in country=US is flagged ({LOW}); overall 0.4000, no clear change"
     assert list_warnings(flagged) == [
         "b: NDCG@10 in country=US fell from 0.8000 to \u22120.0320 (500 queries).",
     ]
@@ -149,7 +148,20 @@ def test_headline_is_the_worst_news():
     named = find_named_segment(replace(gated, production="a"))
     assert (named.mean.run, named.mean.segment) == ("b", "US")
     assert write_headline(replace(flagged, production="b")) == f"NDCG@10 of b {fell}"
-    assert write_headline(replace(contents, production="a")) == a.replace("NDCG@10", "NDCG@10 of a")
+    unchanged = "NDCG@10 of a 0.4000 [0.3961, 0.4039], no clear change from the night before (0.0000 ± 0.0055)"
+    assert write_headline(replace(contents, production="a")) == unchanged
+
+
+@pytest.mark.parametrize("against_night", [True, False])
+def test_a_flagged_segment_is_told_with_its_values(against_night):
+    """The same night, or a usual value; the line below the headline names the distance only."""
+    rows = [build_metric_row("", night, 0.4, 0.01) for night in NIGHTS[1:]]
+    low = SegmentFlag(by="country", segment="US", flag=LOW, value=0.3, before=0.4, z=-7.1)
+    changes = {("", "country", "US"): low} if against_night else {}
+    contents = build_contents(rows, flags=Flags(segments=(low,), n_segments=1, changes=changes))
+    change = "fell from 0.400 to 0.300" if against_night else "is 0.300, usually 0.400"
+    assert write_headline(contents) == f"NDCG@10 in country=US {change}; overall 0.400, no clear change"
+    assert list_warnings(contents) == [f"The ranker is flagged tonight in country=US: {LOW}."]
 
 
 @pytest.mark.parametrize("metric", ["ndcg", "ils"])
@@ -248,7 +260,7 @@ def test_headline_reports_many_rejected_rows_before_the_value():
     assert headline_of_nights(bad, bad, {}, {}).startswith("9,000 of 90,000 rows")
     assert headline_of_nights(bad, usual) == STILL
     assert headline_of_nights(bad, gates=["ndcg@10>0.5"]) == rows.format("")
-    assert headline_of_nights({}, gates=["ndcg@10>0.5"]).startswith("Gate ndcg@10>0.5 is not met; NDCG@10 0.400 ")
+    assert headline_of_nights({}, gates=["ndcg@10>0.5"]).startswith("Gate ndcg@10>0.5 is not met; NDCG@10 0.400, ")
 
 
 def test_headline_of_a_run_without_queries():
@@ -281,9 +293,8 @@ def test_find_worse_segments_corrects_for_the_number_of_segments():
             )
     contents = build_contents(rows)
     assert [row.mean.segment for row in find_worse_segments(contents)] == ["s1"]
-    assert write_headline(contents).startswith(
-        "NDCG@10 in city=s1 fell from 0.400 to 0.295 (400 queries); overall: NDCG@10 0.400 "
-    )
+    fell = "NDCG@10 in city=s1 fell from 0.400 to 0.295 (400 queries)"
+    assert write_headline(contents) == f"{fell}; overall 0.400, no clear change"
     assert sum(row.change.kind == "down" for row in contents.segments.rows) == 3  # each beyond its own interval
 
 
