@@ -28,7 +28,7 @@ from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import check_target
 from ndcg_spark.jobs.places import Source, Target, format_place
 from ndcg_spark.sources.listing import NOTHING_LISTED, Listing, describe_files, hash_names
-from ndcg_spark.sources.stores import is_file, is_hidden, list_files, walk_folder
+from ndcg_spark.sources.stores import MAX_LOCAL_FILES, is_file, is_hidden, list_files, walk_folder
 from ndcg_spark.tables.claims import Reporter
 from ndcg_spark.tables.folders import FolderWrite
 from ndcg_spark.tables.kinds import TABLE_KINDS
@@ -44,8 +44,6 @@ GATE_NOT_MET, FLAGGED = "gate_not_met", "flagged"
 ENDED_WELL = (SUCCEEDED, GATE_NOT_MET, FLAGGED)
 """Statuses of runs that have written their outputs."""
 INTERRUPTED, FAILED = "interrupted", "failed"
-MAX_FILES = 10_000
-"""Most files that are listed: reading the status of more takes longer than a second on some file systems."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
@@ -113,8 +111,8 @@ def describe_folder(reference: str) -> dict[str, Any]:
     place = Path(tables.canonicalize(reference))
     if not place.is_absolute() or not place.exists():
         return {}
-    files = list(islice(_walk_files(place), MAX_FILES + 1))
-    if len(files) > MAX_FILES:
+    files = list(islice(_walk_files(place), MAX_LOCAL_FILES + 1))
+    if len(files) > MAX_LOCAL_FILES:
         return {}
     state = describe_files(files)
     log = place / "_delta_log"

@@ -128,6 +128,8 @@ class Trend(Section):
     """Points by run, the oldest night first."""
 
     nights: dict[str, tuple[contents.TrendPoint, ...]] = field(default_factory=dict)
+    narrowest: float | None = None
+    """Half the width of the narrowest interval."""
 
     @classmethod
     def read(cls, table: MetricTable, scope: Scope, flags: Flags, n_nights: int) -> Trend:
@@ -146,7 +148,8 @@ class Trend(Section):
             mean, run_date = read(Mean, row), row["run_date"] or date.min
             known = {"run_date": run_date, "mean": mean, "flag": flags.find(row), "rules": row["rules"]}
             nights[mean.run] = (*nights.get(mean.run, ()), read(contents.TrendPoint, row, **known))
-        return cls(nights=nights)
+        halves = [point.mean.half for points in nights.values() for point in points]
+        return cls(nights=nights, narrowest=min(filter(None, halves), default=None))
 
     @property
     def days(self) -> list[date]:
@@ -484,8 +487,7 @@ class Contents:
     @property
     def decimals(self) -> int:
         """Decimals of the metric: the narrowest interval of the trend has two digits, so that nights look alike."""
-        nights = (point.mean.half for points in self.trend.nights.values() for point in points)
-        return w.choose_decimals([*nights, *(result.mean.half for result in self.results)])
+        return w.choose_decimals([self.trend.narrowest, *(result.mean.half for result in self.results)])
 
     @property
     def curve(self) -> tuple[Mean, ...]:

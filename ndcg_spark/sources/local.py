@@ -177,10 +177,19 @@ def select_local_value(
     if not table.info.has(column):
         return table
     schema = pa.schema([(column, table.info.type_of(column))])
+
+    def read_values(rows: LocalTable) -> Iterator[pa.Array]:
+        for part in rows.parts(1):
+            for batch in part.read([column], schema, _MAX_BATCH_ROWS):
+                yield pc.unique(batch.column(column).cast(pa.string()))
+
+    if requested is not None and not options.get("accepts_single"):
+        selected = filter_rows(table, column, str(requested))
+        if any(len(values) for values in read_values(selected)):  # then the other values do not matter
+            return selected
     distinct: set[str | None] = {None}
-    for part in table.parts(1):
-        for batch in part.read([column], schema, _MAX_BATCH_ROWS):
-            distinct |= set(pc.unique(batch.column(column).cast(pa.string())).to_pylist())
+    for values_of_batch in read_values(table):
+        distinct |= set(values_of_batch.to_pylist())
     values = sorted(text for text in distinct if text is not None)
     extent = (len(values), values[0], values[-1]) if values else (0, None, None)
     chosen = choose_value(column, label, requested, extent, values.__contains__, **options)
@@ -222,6 +231,8 @@ def read_columns(table: LocalTable, types: Mapping[str, pa.DataType]) -> pa.Tabl
     schema = pa.schema([(column, table.info.type_of(column)) for column in present or table.info.names[:1]])
     batches = [batch for part in table.parts(1) for batch in part.read(schema.names, schema, _MAX_BATCH_ROWS)]
     rows = pa.Table.from_batches(batches, schema)
+    if table.n_bytes <= MAX_RESULT_BYTES:  # a table of results has many small files, and each batch costs time
+        rows = rows.combine_chunks()
     nulls = {column: pa.nulls(rows.num_rows, column_type) for column, column_type in types.items()}
     return pa.table({**nulls, **{column: rows.column(column).cast(types[column]) for column in present}})
 
@@ -365,7 +376,7 @@ def _list_files(reference: str, path: str, kind: str | None, file_format: str) -
         if kind is None and table.whole:
             return f"only Spark reads the format {table.kind}"
         raise InputRefusedError(table.refusal(reference))
-    files = stores.list_files(path, ".parquet" if file_format == "parquet" else "")
+    files = stores.list_files(path, ".parquet" if file_format == "parquet" else "", stores.MAX_LOCAL_FILES)
     if files == stores.NO_FILES and file_format not in text_files.TREC:
         raise InputRefusedError(f"{reference!r} holds no {file_format} files.")
     if isinstance(files, list) and any(map(stores.has_metadata_file, {os.path.dirname(file) for file in files})):

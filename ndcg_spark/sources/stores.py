@@ -148,7 +148,9 @@ def format_reason(error: Exception, path: str = "") -> str:
 
 
 MAX_FILES = 2_000
-"""Limit of files in a folder. Their footers are read first, in about a millisecond each."""
+"""Most files in a folder that workers of Spark read: each is a task, after its footer was read."""
+MAX_LOCAL_FILES = 10_000
+"""Most files in a folder that the local engine reads, in about a millisecond each."""
 MARKS = {"delta": "_delta_log", "hudi": ".hoodie", "iceberg": "metadata/*.metadata.json"}
 """File that identifies the folder of a table, for each format that keeps a log of its files."""
 _LOG_FOLDER = re.compile(
@@ -262,17 +264,17 @@ def escape_path(path: str) -> str:
     return _WILDCARDS.sub(r"\\\g<0>", absolute)
 
 
-def list_files(path: str, ending: str = ".parquet") -> list[str] | str:
+def list_files(path: str, ending: str = ".parquet", max_files: int = MAX_FILES) -> list[str] | str:
     """List the files below a path; or return a clause on why workers cannot. A store may raise an OSError."""
     address = parse_address(path)
-    return _list_folder(path, ending) if address is None else _list_prefix(path, address)
+    return _list_folder(path, ending, max_files) if address is None else _list_prefix(path, address)
 
 
-def check_endings(files: list[str], ending: str = ".parquet") -> list[str] | str:
+def check_endings(files: list[str], ending: str = ".parquet", max_files: int = MAX_FILES) -> list[str] | str:
     """Return the files; or a clause, if they are none, too many, or one has another ending."""
     others = [file for file in files if not file.endswith(ending)]
-    if len(files) > MAX_FILES:
-        return f"there are more than {MAX_FILES:,} files"
+    if len(files) > max_files:
+        return f"there are more than {max_files:,} files"
     return f"{others[0]} has another ending" if others else files or NO_FILES
 
 
@@ -329,7 +331,7 @@ def walk_folder(
     return os.walk(path, onerror=fail, followlinks=follow_links)
 
 
-def _list_folder(path: str, ending: str) -> list[str] | str:
+def _list_folder(path: str, ending: str, max_files: int) -> list[str] | str:
     if os.path.isfile(path):
         return check_endings([path], ending)
     if not os.path.isdir(path):
@@ -341,11 +343,11 @@ def _list_folder(path: str, ending: str) -> list[str] | str:
                 return _FOREIGN_FILES
             folders[:] = sorted(name for name in folders if not is_hidden(name))
             paths += filter(is_file, (os.path.join(folder, name) for name in sorted(files) if not is_hidden(name)))
-            if len(paths) > MAX_FILES:
+            if len(paths) > max_files:
                 break
     except OSError as error:
         return f"the files cannot be listed ({error.strerror}: {error.filename})"
-    return _check_levels(paths, path, ending)
+    return _check_levels(paths, path, ending, max_files)
 
 
 def is_file(path: str) -> bool:
@@ -370,9 +372,9 @@ def _list_prefix(path: str, address: StoreAddress) -> list[str] | str:
     )
 
 
-def _check_levels(paths: list[str], root: str, ending: str) -> list[str] | str:
+def _check_levels(paths: list[str], root: str, ending: str, max_files: int = MAX_FILES) -> list[str] | str:
     """Return the files if all have the same partition columns, or none; else a clause that names a violation."""
-    files = check_endings(paths, ending)
+    files = check_endings(paths, ending, max_files)
     if isinstance(files, str):
         return files
     keys = [name[len(root) :].lstrip("/") for name in files]

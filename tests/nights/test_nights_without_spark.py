@@ -93,6 +93,16 @@ def test_an_input_is_listed_once_and_read_once(folder):
     assert opened == {str(night): 1, str(night / "bm25.parquet"): 2, str(night / "vectors.parquet"): 2}
 
 
+def test_a_comparison_reads_the_queries_of_its_night_alone(folder):
+    """Of other nights it reads footers alone: when the steps are checked, and when it begins."""
+    assert run_night("--backfill", f"2026-01-30..{NIGHT}", "--only", "mean-ndcg").code == 0
+    with count_opened(folder / "queries") as opened:
+        assert run_night("--only", "compare-runs").code == 0
+    files = {path: n for path, n in opened.items() if path.endswith(".parquet")}
+    assert {n for path, n in files.items() if "run_date=2026-01-30" in path} == {2}
+    assert all(n > 2 for path, n in files.items() if f"run_date={NIGHT}" in path)
+
+
 def test_a_file_that_arrives_after_the_input_was_opened_is_read_when_the_night_is_resumed(folder, monkeypatch):
     night = split_by_ranker(folder)
     write_file(FILE.replace("{run_date}.parquet", "{run_date}").partition('[[step]]\ncommand = "compare-runs"')[0])

@@ -7,6 +7,7 @@ import datetime
 import decimal
 import gzip
 import math
+import os
 import pickle
 import random
 import subprocess
@@ -24,7 +25,7 @@ from ndcg_spark.core.columns import describe_table
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.formats import open_table
-from ndcg_spark.sources.local import open_local, open_memory_table
+from ndcg_spark.sources.local import open_local, open_memory_table, read_columns
 
 
 def normalize(value):
@@ -354,6 +355,18 @@ def test_an_empty_csv_has_no_columns(tmp_path):
     assert open_local(str(write_files(tmp_path, {"a.csv": ""}) / "a.csv")).info.names == []
 
 
+def test_tables_of_years_of_nights_are_read(tmp_path):
+    """Five rankers write 2,000 files in 400 nights; the state of more than 10,000 takes longer than a second."""
+    first = tmp_path / "part-0.parquet"
+    pq.write_table(pa.table({"a": [1]}), first)
+    for number in range(1, 10_001):
+        os.link(first, tmp_path / f"part-{number}.parquet")
+        if number == 2000:
+            table = open_local(str(tmp_path))
+            assert read_columns(table, {"a": pa.int64()}).num_rows == 2001
+    assert open_local(str(tmp_path)) == "there are more than 10,000 files"
+
+
 def test_other_tables_are_left_to_spark(tmp_path):
     write_files(tmp_path, {"a.csv": "a\n1\n", "b.csv": "b\n1\n"})
     assert (
@@ -483,7 +496,7 @@ import sys
 sys.modules["pyspark"] = None
 import pandas as pd
 from ndcg_spark.core.adapters import accepts_tables
-from ndcg_spark.sources.local import open_local, open_memory_table
+from ndcg_spark.sources.local import open_local, open_memory_table, read_columns
 tables = [open_local(path, "trec-qrels" if path.endswith("run") else None) for path in sys.argv[1:]]
 for table in (*tables, open_memory_table(pd.DataFrame({"q": [1]}), "rows")):
     rows = [row for part in table.parts(2) for batch in part.read(table.info.names, table.info.schema, 9)
