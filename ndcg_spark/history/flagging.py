@@ -15,7 +15,16 @@ from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.history.settings import FlagJobSettings, FlagSettings, MetricRows, is_behind, missing_nights
-from ndcg_spark.history.tasks import FLAG_COLUMNS, FLAGGED, ONGOING, RECOVERED, SHORT, USUAL, build_schema
+from ndcg_spark.history.tasks import (
+    FLAG_COLUMNS,
+    FLAGGED,
+    ONGOING,
+    OTHER_DIRECTION,
+    RECOVERED,
+    SHORT,
+    USUAL,
+    build_schema,
+)
 from ndcg_spark.jobs.outputs import SOURCE_TIME
 from ndcg_spark.jobs.runner import Line, Outcome, Work
 from ndcg_spark.tables import Rows, SliceKey, Slices
@@ -24,7 +33,7 @@ from ndcg_spark.tables.slices import Frame
 PROVENANCE = ("limits", "input", "package_version")
 MAX_FLAGS = 100
 """Limit for printed flags, and for those of the JSON."""
-_STATUS_TEXTS = {SHORT: "with a short history"}
+_STATUS_TEXTS = {SHORT: "with a short history", OTHER_DIRECTION: "changed in the other direction"}
 """Texts for statuses that are unclear as counts."""
 
 
@@ -147,7 +156,9 @@ class FlagChangesBase(Work[FlagJobSettings], ABC):
         if self.settings.flags.end is None and is_behind(last, today):
             yield f"the last night in the table is {last}{_format_delay(last, today)}; this night is judged"
         nights = "night" if facts["from"] == facts["to"] else f"nights {facts['from']} to"
-        counts = ", ".join(f"{n:,} {_STATUS_TEXTS.get(status, status)}" for status, n in facts["by_status"].items())
+        is_compared = facts["short_history"] and facts["short_history"]["held_against_the_night_before"]
+        texts = _STATUS_TEXTS | ({SHORT: "without a clear change"} if is_compared else {})
+        counts = ", ".join(f"{n:,} {texts.get(status, status)}" for status, n in facts["by_status"].items())
         n_rows = sum(facts["by_status"].values())
         unit = "series" if facts["from"] == facts["to"] else "values"
         yield f"{nights} {facts['to']}, {n_rows:,} {unit}: {counts}"

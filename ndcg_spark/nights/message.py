@@ -21,17 +21,17 @@ def build_night_message(
 ) -> dict[str, Any]:
     """Build the summary as JSON: verdict (`good` or `bad`), exit code, lines, and the page.
 
-    Failed steps come first, then the lines of the report. `refusal` is the line of a night that did not run at all.
+    The headline of the report comes first, then failed steps, then the other lines of the report. `refusal` is the
+    line of a night that did not run at all.
     """
     failed = [result for result in results if not result.is_usable and (result.exit_code or result.status != NOT_RUN)]
     report = next((result for result in reversed(results) if "message" in result.facts), None)
     summary = {} if report is None else report.facts["message"]
     page = None if report is None else report.writes.get("page")
-    lines = [] if refusal is None else [refusal]
-    lines += [result.problem for result in failed]
-    known = {line.rstrip(".") for line in lines}
-    of_report = [summary["headline"], *summary["lines"]] if summary else list(_summarize_steps(results))
-    lines += [line for line in of_report if line.rstrip(".") not in known]
+    headline = [summary["headline"]] if summary else []
+    problems = [*([] if refusal is None else [refusal]), *(result.problem for result in failed)]
+    details = summary["lines"] if summary else list(_summarize_steps(results))
+    lines = list({line.rstrip("."): line for line in (*headline, *problems, *details)}.values())
     title = f"night {night.run_date} of {night.dataset or 'one data set'}"
     drawn = next((result for result in results if result.status == BEFORE and "page" in result.writes), None)
     verdict = None

@@ -140,6 +140,8 @@ def build_report(
     trend = sections.Trend.read(table, scope, night_flags, selection.n_nights)
     scope = replace(scope, before=trend.find_night_before(selection.night))
     results = tuple(trend.compare_run(mean, level, night_flags) for mean in headline_means)
+    nights = {row["run"]: result.change.since for row, result in zip(overall, results, strict=True)}
+    scope = replace(scope, earlier={run: night for run, night in nights.items() if night is not None})
     missing = sections.Missing.read(table, scope, runs, last_nights)
     sorted_rows = sorted(sorted(rows, key=lambda row: metric_order(row["metric"], row["k"])), key=scope.rank_run)
     return Report(

@@ -71,13 +71,14 @@ def list_nights(contents: Contents, page: Path) -> list[IndexRow]:
             rows.append(IndexRow(night, NO_RESULT, is_bad=True))
             continue
         points = [_find_point(contents, run, night) for run in contents.runs]
+        lacking = [run for run in contents.runs if night in contents.trend.find_gaps(run)]
         values = [None if point is None else point.mean.value for point in points]
         means = tuple(wording.format_number(value, contents.decimals) for value in values)
         name = _find_page(contents, night, page)
         verdict: tuple[str, bool | None] | None = read_verdict(page.parent / name) if name else None
         if night == contents.run_date:
             verdict = (write_headline(contents), bool(find_bad_news(contents)))
-        text, is_bad = verdict or _judge_night(contents, [point for point in points if point is not None])
+        text, is_bad = verdict or _judge_night(contents, [point for point in points if point is not None], lacking)
         rows.append(IndexRow(night, text, is_bad, means, name))
     return rows
 
@@ -109,9 +110,10 @@ def _find_point(contents: Contents, run: str, night: date) -> TrendPoint | None:
     return next((point for point in contents.trend.nights.get(run, ()) if point.run_date == night), None)
 
 
-def _judge_night(contents: Contents, points: list[TrendPoint]) -> tuple[str, bool | None]:
-    """Judge an earlier night by flags and by gates on the metric of the report; None if there are neither."""
-    reasons, is_bad, has_gate = [], False, False
+def _judge_night(contents: Contents, points: list[TrendPoint], lacking: list[str]) -> tuple[str, bool | None]:
+    """Judge an earlier night by its runs, flags, and gates on the metric; None if there is nothing to judge."""
+    reasons, has_gate = [f"{name_run(run)} has no result" for run in lacking], False
+    is_bad = bool(reasons)
     for point in points:
         for gate in contents.gates:
             row = {"run": point.mean.run, "segment_by": "", "metric": contents.metric, "k": contents.k}

@@ -170,11 +170,15 @@ class LocalMetrics(reading.MetricTable):
         is_segment = pc.not_equal(rows.column("segment_by"), "")
         segments = _select(rows, is_segment, _is_in(rows, "run", scope.runs))
         keys = ["run", "segment_by", "segment", "metric", "k"]
+        earlier = [
+            pc.and_(_equals(segments, "run", run), _equals(segments, "run_date", night))
+            for run, night in scope.earlier.items()
+        ]
         now, before = (
             {tuple(row[key] for key in keys): row for row in _select(segments, condition).to_pylist()}
             for condition in (
                 _equals(segments, "run_date", scope.run_date),
-                pc.equal(segments.column("run_date"), pa.scalar(scope.before, pa.date32())),
+                reduce(pc.or_, earlier, pa.repeat(False, segments.num_rows)),
             )
         )
         segment_rows = [
@@ -260,20 +264,21 @@ class LocalComparisons(reading.ComparisonTable):
     def __init__(self, table: LocalTable) -> None:
         self._table = _read(table, reading.COMPARISONS)
 
-    def _select_all_nights(self, scope: Scope) -> Rows:
-        rows = _select_scope(self._table, scope)
-        selected: Rows = _select(rows, _is_in(rows, "run", scope.runs)).to_pylist()
-        return [{**row, "source_computed_at": _seconds(row, "source_computed_at")} for row in selected]
-
     def read(self, scope: Scope) -> Rows:
-        night = scope.run_date
-        rows = [row for row in self._select_all_nights(scope) if night is None or _is_of_night(row, night)]
+        night, of_scope = scope.run_date, _select_scope(self._table, scope)
+        rows: Rows = _select(of_scope, _is_in(of_scope, "run", scope.runs)).to_pylist()
+        rows = [
+            {**row, "source_computed_at": _seconds(row, "source_computed_at")}
+            for row in rows
+            if night is None or _is_of_night(row, night)
+        ]
         rows.sort(key=lambda row: _order_by(row, "run", "baseline", "segment_by", "segment"))
         rows.sort(key=lambda row: (row["segment_by"] != "", _descend(row["n_queries"])))
         return rows[: scope.limits.comparisons + 1]
 
     def find_last_night(self, scope: Scope) -> date | None:
-        nights = [row["run_date"] for row in self._select_all_nights(scope) if row["period"] is None]
+        rows: Rows = _select_scope(self._table, scope).select(["run_date", "period"]).to_pylist()
+        nights = [row["run_date"] for row in rows if row["period"] is None]
         return max((night for night in nights if night and scope.run_date and night < scope.run_date), default=None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ndcg_spark.core import labels
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import SegmentRow, name_run
 from ndcg_spark.reports.sections import Contents
@@ -59,4 +60,5 @@ def _describe_share(row: SegmentRow, contents: Contents) -> str:
     segment, overall, had = row.mean, result.mean, "has"
     if not segment.n_queries and row.before is not None and result.before is not None:
         segment, overall, had = row.before, result.before, "had"
-    return f"{row.mean.full_name} {had} {w.format_share(segment.n_queries, overall.n_queries)} of the queries."
+    name = labels.segment_at(segment.by, segment.name)
+    return f"{name} {had} {w.format_share(segment.n_queries, overall.n_queries)} of the queries."

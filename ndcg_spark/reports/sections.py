@@ -118,7 +118,8 @@ def _describe_flag(row: Row) -> str:
     usual = "the latest earlier night" if night_flags.is_against_night_before(row) else "the usual value"
     if z is not None:
         side = "below" if z < 0 else "above"
-        parts.append(f"{w.format_number(abs(z), 1)} {night_flags.name_unit(row)} {side} {usual}")
+        paired = ", query by query" if row.get("weekday") == night_flags.BEFORE_PAIRED else ""
+        parts.append(f"{w.format_number(abs(z), 1)} {night_flags.name_unit(row)} {side} {usual}{paired}")
     parts += [clean_text(row["note"])] if row.get("note") else []
     return ", ".join(parts) or "unlike the nights before"
 
@@ -163,6 +164,12 @@ class Trend(Section):
     def missing(self) -> list[date]:
         """Days without a result of any run, if nights are mostly a day apart."""
         return missing_nights(self.days)
+
+    def find_gaps(self, run: str) -> list[date]:
+        """Find the nights of other runs that a run lacks, although it has most of the nights since its first one."""
+        days = {point.run_date for point in self.nights.get(run, ())}
+        gaps = [day for day in self.days if day not in days and days and min(days) < day < max(days)]
+        return gaps if len(gaps) < len(days) else []
 
     def find_night_before(self, night: date | None) -> date | None:
         return max((day for day in self.days if night and day < night), default=None)
@@ -235,16 +242,17 @@ class Segments(Section):
     def read(
         cls, table: MetricTable, scope: Scope, results: Sequence[RunResult], missing: Missing, flags: Flags
     ) -> Segments:
-        limit, since = scope.limits.segments, scope.before
+        limit = scope.limits.segments
         rows, n_all = table.read_segments(scope)
         result_by_run = {result.mean.run: result for result in results}
         level = infer_level([result.mean for result in results])
         segment_rows = []
         for row in rows:
             earlier = {name.removeprefix("before_"): row[name] for name in row if name.startswith("before_")}
-            mean, before = read(Mean, row), None if since is None else read(Mean, {**row, **earlier})
-            before = None if before is None or before.value is None else before
+            mean, stored_before = read(Mean, row), read(Mean, {**row, **earlier})
+            before = None if stored_before.value is None else stored_before
             result = result_by_run[mean.run]
+            since = result.change.since
             same = result.change.kind != "incomparable"
             z = flags.find_z(mean, before)
             change = contents.compare_nights(mean, before, since, same=same, level=level, z=z)
@@ -448,6 +456,11 @@ class Contents:
     def _sections(self) -> list[Section]:
         values = [getattr(self, each.name) for each in fields(self)]
         return [value for value in values if isinstance(value, Section)]
+
+    @property
+    def night_before(self) -> date | None:
+        """The latest earlier night with a result of any run."""
+        return self.trend.find_night_before(self.run_date)
 
     @property
     def rules_differ(self) -> str:

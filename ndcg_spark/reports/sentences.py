@@ -88,15 +88,18 @@ def describe_change(change: Change, night: date | None, decimals: int) -> str:
 
 
 def write_headline(contents: Contents) -> str:
-    """Write the worst news of the night; without bad news, the value of the best run.
+    """Write the worst news of the night; without bad news, a recovery, or the value of the best run.
 
     If no run has an earlier night, the first difference between rankers comes before that value.
     """
     bad_news, watched = find_bad_news(contents), _list_watched(contents)
+    if bad_news:
+        return bad_news
     overall = [row for row in contents.differences.rows if not row.by]
-    if not bad_news and overall and all(result.change.kind == "first" for result in watched):
-        return describe_difference(overall[0], contents).rstrip(".")
-    return bad_news or _describe_value(watched[0], contents, with_run=True)
+    if overall and all(result.change.kind == "first" for result in watched):
+        return f"{describe_difference(overall[0], contents).rstrip('.')}; no earlier night to compare with"
+    recovered = (_describe_recoveries(result.mean.run, contents) for result in watched)
+    return next(filter(None, recovered), "") or _describe_value(watched[0], contents, with_run=True)
 
 
 def find_bad_news(contents: Contents) -> str:
@@ -287,7 +290,7 @@ def _find_flag(contents: Contents, *, worse: bool) -> str:
             if (
                 worse and choose_tone(result.change.kind, contents) == "worse"
             ):  # then the value says more than the flag
-                return _describe_value(result, contents, with_run=True)
+                return _describe_loss(result, contents)
             return _add_run(result.mean.run, text, contents)
     return ""
 
@@ -323,8 +326,27 @@ def _find_worse_run(contents: Contents) -> str:
     worse = [result for result in _list_watched(contents) if choose_tone(result.change.kind, contents) == "worse"]
     if not worse:
         return ""
-    worst = max(worse, key=lambda result: abs(result.change.difference or 0.0))
-    return _describe_value(worst, contents, with_run=True)
+    return _describe_loss(max(worse, key=lambda result: abs(result.change.difference or 0.0)), contents)
+
+
+def _describe_loss(result: RunResult, contents: Contents) -> str:
+    """Describe the loss of a run; if all runs got worse since the same night, and no segment is why, that of all."""
+    results, since = contents.results, result.change.since
+    is_shared = all(
+        choose_tone(each.change.kind, contents) == "worse" and each.change.since == since for each in results
+    )
+    if len(results) < 2 or not is_shared or _find_main_segment(result, contents):
+        return _describe_value(result, contents, with_run=True)
+    who = "both rankers" if len(results) == 2 else f"all {len(results)} rankers"
+    moves = w.join_names((_describe_distance(each, contents) for each in results), 3)
+    night = name_night(since, contents.run_date)
+    return f"{contents.label} of {who} {_choose_verb(contents)} since {night}: {moves}"
+
+
+def _describe_distance(result: RunResult, contents: Contents) -> str:
+    """Describe by how much the mean of a run changed: `bm25 by 0.065 to 0.596`."""
+    distance = _format_value(abs(result.change.difference or 0.0), contents)
+    return f"{_shorten(name_run(result.mean.run))} by {distance} to {_format_value(result.mean.value, contents)}"
 
 
 def _find_empty_segments(contents: Contents) -> News:
@@ -355,7 +377,8 @@ def _describe_worse_segments(contents: Contents, lead: str = "") -> News:
     tonight says is left out.
     """
     news, worst = [], dict[str, SegmentRow]()
-    flagged = {(flag.run, flag.by, flag.segment) for flag in contents.flags.segments}
+    flags = (*contents.flags.segments, *contents.flags.following)
+    flagged = {(flag.run, flag.by, flag.segment) for flag in flags}
     for row in find_worse_segments(contents):
         first = worst.setdefault(row.mean.run, row)
         changes = abs(row.change.difference or 0.0), abs(first.change.difference or 0.0)
@@ -438,7 +461,7 @@ def _describe_value(
         text = f"{contents.label}{name} {verb} by {distance} to {value} since {since}"
     elif with_run:
         bounds = w.format_interval(mean.low, mean.high, decimals)
-        description = describe_change(change, contents.run_date, decimals)
+        description = describe_change(replace(change, half=None), contents.run_date, decimals)
         text = f"{contents.label}{name} {f'{value} {bounds}'.rstrip()}, {description}"
     else:
         text = f"{contents.label} {_describe_briefly(result, contents)}"
@@ -588,15 +611,26 @@ def list_notices(contents: Contents) -> list[tuple[str, str]]:
     """List news that is not bad, each with its colour: other flags, recoveries, and missing nights."""
     lead = find_bad_news(contents)
     lines = [(tone, line) for tone, line, flag in _format_flags(contents) if tone != "worse" and flag not in lead]
+    headline = write_headline(contents) if len(contents.results) > 1 else ""  # else the page has none
     for run in dict.fromkeys(flag.run for flag in contents.flags.recovered):
-        names = [_describe_recovery(flag, contents) for flag in contents.flags.recovered if flag.run == run]
-        lines.append(("better", f"{_capitalize(_shorten(name_run(run)))} has recovered: {w.join_names(names)}."))
+        text = _describe_recoveries(run, contents)
+        if text != headline:
+            lines.append(("better", f"{text}."))
     last = contents.run_date or date.min
-    missing = [w.format_day(night) for night in contents.trend.missing[::-1] if (last - night).days <= MAX_AGE_DAYS]
-    if missing:
-        nights = w.join_names(missing, 5)
-        lines.append(("neutral", f"Nights without a result in the last {MAX_AGE_DAYS} days: {nights}."))
+    missing = {"": contents.trend.missing} | {run: contents.trend.find_gaps(run) for run in contents.runs}
+    for run, all_nights in missing.items():
+        nights = [w.format_day(night) for night in all_nights[::-1] if (last - night).days <= MAX_AGE_DAYS]
+        of_run = f" of {_shorten(name_run(run))}" if run else ""
+        if nights:
+            text = f"Nights without a result{of_run} in the last {MAX_AGE_DAYS} days: {w.join_names(nights, 5)}."
+            lines.append(("neutral", text))
     return lines
+
+
+def _describe_recoveries(run: str, contents: Contents) -> str:
+    """Name the series of a run that are back to usual; empty without any."""
+    names = [_describe_recovery(flag, contents) for flag in contents.flags.recovered if flag.run == run]
+    return f"{_capitalize(_shorten(name_run(run)))} has recovered: {w.join_names(names)}" if names else ""
 
 
 def _describe_recovery(flag: SegmentFlag, contents: Contents) -> str:
@@ -616,22 +650,20 @@ def _format_flags(contents: Contents) -> list[tuple[str, str, str]]:
     lines, n_shown, headline = [], 0, write_headline(contents)
     for result in contents.results:
         name = _capitalize(_shorten(name_run(result.mean.run)))
+        n_following = sum(flag.run == result.mean.run for flag in contents.flags.following)
+        n_shown += n_following
+        more = f"; also in {w.pluralize(n_following, 'more segment', 'more segments')}" if n_following else ""
         if result.flag is not None:
             tone = choose_flag_tone(result.flag, contents)
-            lines.append((tone, f"{name} is flagged tonight: {result.flag}.", result.flag))
+            lines.append((tone, f"{name} is flagged tonight: {result.flag}{more}.", result.flag))
+            more = ""
         segments = [flag for flag in contents.flags.segments if flag.run == result.mean.run][:MAX_LINES_PER_RUN]
         n_shown += len(segments)
         for flag in segments:
             values = "" if _is_told(flag, contents, headline) else _format_flag_values(flag, contents)
             line = f"{_shorten(flag.name)}: {f'{values} ({flag.flag})' if values else flag.flag}"
-            line = f"{name} is flagged tonight in {line}."
+            line, more = f"{name} is flagged tonight in {line}{more}.", ""
             lines.append((choose_flag_tone(flag.flag, contents), line, f"is flagged ({flag.flag})"))
-        following = [flag for flag in contents.flags.following if flag.run == result.mean.run]
-        n_shown += len(following)
-        for tone in dict.fromkeys(choose_flag_tone(flag.flag, contents) for flag in following):
-            names = [_shorten(flag.name) for flag in following if choose_flag_tone(flag.flag, contents) == tone]
-            line = f"{name} is also flagged in {w.join_names(names, 5)}."
-            lines.append((tone, line, line))
     if contents.flags.n_segments > n_shown:
         n_others = w.format_count(contents.flags.n_segments - n_shown)
         line = f"Other segments flagged tonight: {n_others}."
@@ -656,9 +688,12 @@ def list_changes(contents: Contents) -> list[tuple[str, str]]:
         return []
     lines, headline = [], write_headline(contents)
     for result in contents.results:
-        is_told = any(
-            _describe_value(result, contents, with_run=with_run, with_segment=False) in headline
-            for with_run in (False, True)
+        is_told = (
+            any(
+                _describe_value(result, contents, with_run=with_run, with_segment=False) in headline
+                for with_run in (False, True)
+            )
+            or _describe_distance(result, contents) in headline
         )
         if result.change.kind in ARROWS and not is_told:
             change = describe_change(result.change, contents.run_date, contents.decimals)
@@ -688,9 +723,10 @@ def describe_difference(row: ComparisonRow, contents: Contents) -> str:
     difference = f"{w.format_signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.differences.period}" if contents.differences.period else ""
     where = f" where {row.by} is {_shorten(row.name)}" if row.by else ""
-    is_corrected = row.verdict == "unclear" and row.p_holm is not None  # intervals are not
+    is_corrected = row.verdict in ("unclear", "not_worse") and row.p_holm is not None  # intervals are not
     if is_corrected and row.low is not None and row.high is not None and not row.low <= 0 <= row.high:
         where += " by the corrected test"
+        verdict = {"not_worse": "not clearly better than"}.get(row.verdict, verdict)
     text = f"{_shorten(name_run(row.run))} is {verdict} {_shorten(name_run(row.baseline))}{where}: {difference}{over}"
     return f"{text}{_format_missing(row, contents)}."
 

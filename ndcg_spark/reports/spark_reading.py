@@ -125,7 +125,10 @@ class SparkMetrics(reading.MetricTable):
 
     def read_segments(self, scope: Scope) -> tuple[Rows, int]:
         now, limit = _matches_night(scope.dataset, scope.run_date), scope.limits.segments
-        either = now if scope.before is None else now | _matches_night(scope.dataset, scope.before)
+        earlier = [
+            (F.col("run") == run) & _matches_night(scope.dataset, night) for run, night in scope.earlier.items()
+        ]
+        either = reduce(Column.__or__, earlier, now)
         segments = self._select_metric(scope).where(either & (F.col("segment_by") != "") & _matches_runs(scope))
         aggregates = [F.max(now).alias("is_there")]
         for name in reading.SEGMENT_COLUMNS:
@@ -211,11 +214,11 @@ class SparkComparisons(reading.ComparisonTable):
         frame = raise_refusals(comparison.counted) if isinstance(comparison, Comparison) else comparison
         self._table = select_columns(frame, reading.COMPARISONS)
 
-    def _select_all_nights(self, scope: Scope) -> DataFrame:
-        return self._table.where(_matches_metric(scope) & _matches_runs(scope) & _matches_dataset(scope))
+    def _select_all_runs(self, scope: Scope) -> DataFrame:
+        return self._table.where(_matches_metric(scope) & _matches_dataset(scope))
 
     def read(self, scope: Scope) -> Rows:
-        comparisons, night = self._select_all_nights(scope), _lit_date(scope.run_date)
+        comparisons, night = self._select_all_runs(scope).where(_matches_runs(scope)), _lit_date(scope.run_date)
         if scope.run_date is not None:
             ends = F.when(F.col("period") == "rolling_7", F.col("period_end") == night)
             contains = ends.otherwise((F.col("period_start") <= night) & (F.col("period_end") >= night))
@@ -228,7 +231,7 @@ class SparkComparisons(reading.ComparisonTable):
 
     def find_last_night(self, scope: Scope) -> date | None:
         is_earlier = F.col("period").isNull() & (F.col("run_date") < _lit_date(scope.run_date))
-        (row,) = collect_rows(self._select_all_nights(scope).where(is_earlier).agg(F.max("run_date").alias("last")))
+        (row,) = collect_rows(self._select_all_runs(scope).where(is_earlier).agg(F.max("run_date").alias("last")))
         last: date | None = row["last"]
         return last
 

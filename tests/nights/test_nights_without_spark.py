@@ -212,18 +212,38 @@ def test_a_night_without_its_baseline_has_a_page(folder, place):
     assert (ended.code, read_statuses(ended)) == (2, done | {"compare-runs": "refused"}), ended.err
     said = read_message(folder)
     assert (said["verdict"], said["page"]) == ("bad", "page.html")
-    assert said["lines"][1].startswith("compare-runs: refused: ")
+    refused = [line.startswith("compare-runs: refused: ") for line in said["lines"]]
     # The relevant item was second: 1 / log2(3) is 0.6309.
-    assert said["lines"][2] == (
-        "bm25 has no rows on 31 January 2026; NDCG@3 was 0.6309 over 3 queries on the night before."
-        if earlier
-        else "NDCG@3: vectors 1.0000."
-    )
+    lacks = "bm25 has no rows on 31 January 2026; NDCG@3 was 0.6309 over 3 queries on the night before."
+    assert (said["lines"][1] == lacks, refused.index(True)) == ((True, 2) if earlier else (False, 1))
     lacks = "The comparison table has no rows of 31 January 2026; its last night is 30 January 2026."
     assert (lacks in (folder / "page.html").read_text("utf-8")) == earlier
     assert read_statuses(run_night("--only", "report")) == {"report": "succeeded"}
     pq.write_table(rows, path)
     assert read_statuses(run_night("--resume")) == dict.fromkeys((*done, "compare-runs"), "succeeded")
+
+
+def test_a_night_without_a_ranker_has_a_page_and_the_index_names_it_later(folder):
+    """Only the baseline has rows, so nothing can be compared. The page of the night after names the gap."""
+    write_file(FILE + PAGE.replace('output = "page.html"', 'output = "page-{run_date}.html"\nindex = "index.html"'))
+    assert run_night("--backfill", "2026-01-30..2026-01-30").code == 0
+    path = folder / "rankings" / f"{NIGHT}.parquet"
+    rows = pq.read_table(path)
+    shutil.copy(path, folder / "rankings" / "2026-02-01.parquet")
+    pq.write_table(rows.filter(pc.equal(rows.column("ranker"), "bm25")), path)
+    ended = run_night("--message", "said.txt")
+    assert (ended.code, read_statuses(ended)["report"]) == (2, "succeeded"), ended.err
+    said = read_message(folder)
+    news = "vectors has no rows on 31 January 2026; NDCG@3 was 0.6309 over 3 queries on the night before"
+    assert (said["verdict"], said["lines"][1]) == ("bad", f"{news}.")
+    for page in (True, False):  # the index has the verdict of the page; without it, the night is judged by its runs
+        if not page:
+            (folder / f"page-{NIGHT}.html").unlink()
+        assert run_night("--backfill", "2026-02-01..2026-02-01").code == 0
+        index = (folder / "index.html").read_text("utf-8")
+        assert f"✕</span> <bdi>{news if page else 'vectors has no result'}" in index
+    after = (folder / "page-2026-02-01.html").read_text("utf-8")
+    assert "Nights without a result of vectors in the last 14 days: 31 January 2026." in after
 
 
 def test_a_change_flagged_query_by_query_is_told_as_a_change(folder):

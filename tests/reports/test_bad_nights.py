@@ -107,7 +107,7 @@ def test_a_segment_is_empty(folder):
     assert run_flag_changes(folder) == (
         3,
         [
-            f"night {BAD}, 6 series: 2 missing, 4 with a short history",
+            f"night {BAD}, 6 series: 2 missing, 4 without a clear change",
             f"FLAG missing: ndcg@1 of run 'new', country={its_last.format(BAD, '0.800000', GOOD)}",
             f"FLAG missing: ndcg@1 of run 'old', country={its_last.format(BAD, '0.600000', GOOD)}",
         ],
@@ -135,7 +135,7 @@ def test_the_baseline_did_not_run(folder):
     alone = run_command("report", "--metrics", folder / "metrics", "--run", "old", "--output", folder / "old.html")
     assert_refused(alone, f"run 'old' has no rows of data set 'shop' on {BAD}; its last night is {GOOD}.")
     code, lines = run_flag_changes(folder)
-    assert (code, lines[0]) == (3, f"night {BAD}, 4 series: 1 missing, 3 with a short history")
+    assert (code, lines[0]) == (3, f"night {BAD}, 4 series: 1 missing, 3 without a clear change")
     its_last = f"0.415385 over 390 queries on {GOOD}"
     assert lines[1:] == [f"FLAG missing: ndcg@1 of run 'old', overall has no value on {BAD}; its last was {its_last}"]
 

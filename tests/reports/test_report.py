@@ -99,6 +99,41 @@ def test_report_reads_flags_of_flag_changes(spark):
     assert [point.flag for point in contents.trend.nights[""]][:-1] == [None] * 39
 
 
+def test_a_run_that_lacked_a_night_is_compared_with_its_latest(spark):
+    """Run a rises by .1 since the night before, run b since two nights before, which it has."""
+    rows = [
+        build_metric_row(run, night, value, 0.001, segment_by=by, segment="US" if by else "")
+        for run, night, value in (
+            ("a", NIGHTS[0], 0.2), ("a", NIGHTS[1], 0.3), ("a", NIGHTS[2], 0.4),
+            ("b", NIGHTS[0], 0.3), ("b", NIGHTS[2], 0.4),
+        )
+        for by in ("", "country")
+    ]  # fmt: skip
+    drawn = report(create_metrics_table(spark, rows))
+    since = {"a": NIGHTS[1], "b": NIGHTS[0]}
+    for each in (*drawn.contents.results, *drawn.contents.segments.rows):
+        change = each.change
+        assert (change.kind, round(change.difference, 9), change.since) == ("up", 0.1, since[each.mean.run])
+    days = {night: f"{night.day} January" for night in NIGHTS}
+    gap = f"Nights without a result of b in the last 14 days: {days[NIGHTS[1]]} 2026."
+    assert ("neutral", gap) in list_notices(drawn.contents)
+    # Once for all queries and once for the segment; that of run a is of the night before, as usual.
+    assert drawn.html.count(f"since {days[NIGHTS[0]]}</span>") == 2
+    assert f"since {days[NIGHTS[1]]}</span>" not in drawn.html
+
+
+def test_a_comparison_table_of_other_runs_lacks_the_night(spark, metrics):
+    """The only run of the night is the baseline of the table."""
+    compared = create_comparison_table(spark).where("run_date < '2026-01-31'").withColumn("run", F.lit("gone"))
+    earlier = create_comparison_table(spark).withColumn("run_date", F.lit(NIGHTS[1])).withColumn("run", F.lit("gone"))
+    lacks = "The comparison table has no rows of 31 January 2026; its last night is {}."
+    assert report(metrics, comparison=earlier, runs=["old"]).contents.not_covered == [
+        lacks.format(f"{NIGHTS[1].day} January 2026")
+    ]
+    with pytest.raises(InputRefusedError, match="the comparison table has no rows of"):
+        report(metrics, comparison=compared, runs=["old"])
+
+
 def test_report_treats_missing_columns_as_unknown(spark, metrics):
     lacking = ("n_rejected", "n_lost_queries", "n_unjudged_items")
     rows = create_metrics_table(spark, [build_metric_row("", NIGHTS[0], 0.5, 0.1)]).drop(*lacking)
