@@ -196,6 +196,12 @@ _INIT = """
               "not exist yet.")  # fmt: skip
 @click.option("--dataset", metavar="NAME", help="Data set under which results are stored.  [default: last part of "
               "the input that is not a date]")  # fmt: skip
+@click.option("--query-col", metavar="C", help="Column of the query.  [default: this and the others by their names]")
+@click.option("--item-col", metavar="C", help="Column of the item.")
+@click.option("--score-col", metavar="C", help="Column of the score.")
+@click.option("--rank-col", metavar="C", help="Column of the rank, instead of a score.")
+@click.option("--relevance-col", metavar="C", help="Column of the relevance.")
+@click.option("--run-col", metavar="C", help="Column of the ranker.")
 def init(
     reference: str,
     input_format: str | None,
@@ -203,6 +209,7 @@ def init(
     judgments_format: str | None,
     output: str,
     dataset: str | None,
+    **columns: str | None,
 ) -> int:
     """Choose the columns and write the file."""
     if Path(output).exists():
@@ -214,7 +221,9 @@ def init(
     judged = (judgments, _read_info(judgments, judgments_format, "judgments table")) if judgments else None
     source = Source(reference=reference, kind=input_format, options={})
     formats = {"input": input_format, "judgments": judgments_format}
-    text = write_night_file(reference, info, judged, choose_dataset(dataset, source, is_stored=True), formats)
+    named = {option.removesuffix("_col"): column for option, column in columns.items() if column is not None}
+    chosen = choose_dataset(dataset, source, is_stored=True)
+    text = write_night_file(reference, info, judged, chosen, formats, named)
     Path(output).write_text(text, encoding="utf-8")
     _, run_date = insert_run_date(reference)
     night = f" --run-date {run_date}" if run_date else ""

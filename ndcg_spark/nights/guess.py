@@ -61,6 +61,8 @@ class Choice:
     option: str
     column: str
     why: str
+    is_named: bool = False
+    """True if the user named the column."""
 
 
 def normalize_name(column: str) -> str:
@@ -79,8 +81,17 @@ def is_of_type(arrow_type: pa.DataType, expected: str, *, is_text: bool) -> bool
     return bool(expected == "id" or numeric or pa.types.is_boolean(arrow_type) or is_text)
 
 
-def choose_column(info: TableInfo, option: str, names: str, used: Sequence[str] = ()) -> Choice | None:
-    """Choose the column with the most common name for an option; None if no column has any of the names."""
+def choose_column(
+    info: TableInfo, option: str, names: str, used: Sequence[str] = (), named: str | None = None
+) -> Choice | None:
+    """Choose the column with the most common name for an option; None if no column has any of the names.
+
+    A column that the user `named` is the choice, and refused if the table lacks it.
+    """
+    if named is not None:
+        require = info.require_number if TYPES[option] == "number" else info.require
+        require(named, f"--{option}-col")
+        return Choice(option, named, REASONS[option], is_named=True)
     by_name = {normalize_name(column): column for column in reversed(info.names) if column not in used}
     for common_name in names.split():
         column = by_name.get(common_name)
@@ -89,54 +100,66 @@ def choose_column(info: TableInfo, option: str, names: str, used: Sequence[str] 
     return None
 
 
-def choose_columns(info: TableInfo, judgments: TableInfo | None) -> list[Choice]:
-    """Choose the columns of a table in any of the input forms; refuse a table in none of them."""
-    ranked = choose_column(info, "ranked", RANKED)
-    if ranked is not None:
-        return _choose_list_columns(info, judgments, ranked)
-    arrays = choose_column(info, "ranked", JUDGED_LISTS)
-    if arrays is not None:
-        query = choose_column(info, "query", NAMES["query"])
-        relevances = [Choice("relevance", arrays.column, "relevances in the order of the list")]
-        return [*([query] if query else []), *relevances, *_choose_run(info)]
+def choose_columns(
+    info: TableInfo, judgments: TableInfo | None, named: Mapping[str, str] | None = None
+) -> list[Choice]:
+    """Choose the columns of a table in any of the input forms; refuse a table in none of them.
+
+    `named` are columns by their option; with another one than `query` and `run`, the form is a row per item.
+    """
+    named = named or {}
+    if not named.keys() - {"query", "run"}:
+        ranked = choose_column(info, "ranked", RANKED)
+        if ranked is not None:
+            return _choose_list_columns(info, judgments, ranked, named)
+        arrays = choose_column(info, "ranked", JUDGED_LISTS)
+        if arrays is not None:
+            query = choose_column(info, "query", NAMES["query"], named=named.get("query"))
+            relevances = [Choice("relevance", arrays.column, "relevances in the order of the list")]
+            return [*([query] if query else []), *relevances, *_choose_run(info, named)]
     judged = info if judgments is None else judgments
-    query = _require_column(info, "query", NAMES["query"])
-    item = _require_column(info, "item", NAMES["item"])
-    score = choose_column(info, "score", NAMES["score"])
-    order = score or choose_column(info, "rank", NAMES["rank"])
+    query, item = (_require_column(info, option, named) for option in ("query", "item"))
+    score = None if "rank" in named else choose_column(info, "score", NAMES["score"], named=named.get("score"))
+    order = score or choose_column(info, "rank", NAMES["rank"], named=named.get("rank"))
     if order is None:
-        raise InputRefusedError(_describe_missing(info, "score or rank", f"{NAMES['score']} {NAMES['rank']}"))
-    relevance = choose_column(judged, "relevance", NAMES["relevance"], used=[order.column])
+        missing = _describe_missing(info, "score or rank", f"{NAMES['score']} {NAMES['rank']}")
+        raise InputRefusedError(f"{missing}; name it with --score-col or --rank-col")
+    used, names = [order.column], NAMES["relevance"]
+    relevance = choose_column(judged, "relevance", names, used=used, named=named.get("relevance"))
     if relevance is None:
-        hint = "; name the table that has it with --judgments" if judgments is None else ""
-        raise InputRefusedError(_describe_missing(judged, "relevance", NAMES["relevance"]) + hint)
-    return [query, item, order, relevance, *_choose_run(info)]
+        hint = ", or the table that has it with --judgments" if judgments is None else ""
+        missing = _describe_missing(judged, "relevance", names)
+        raise InputRefusedError(f"{missing}; name it with --relevance-col{hint}")
+    return [query, item, order, relevance, *_choose_run(info, named)]
 
 
-def _choose_list_columns(info: TableInfo, judgments: TableInfo | None, ranked: Choice) -> list[Choice]:
-    query = choose_column(info, "query", NAMES["query"])
+def _choose_list_columns(
+    info: TableInfo, judgments: TableInfo | None, ranked: Choice, named: Mapping[str, str]
+) -> list[Choice]:
+    query = choose_column(info, "query", NAMES["query"], named=named.get("query"))
     relevant = choose_column(judgments or info, "relevant", RELEVANT, used=[ranked.column])
     if relevant is None:
-        raise InputRefusedError(_describe_missing(judgments or info, "relevant items", RELEVANT))
+        missing = _describe_missing(judgments or info, "relevant items", RELEVANT)
+        raise InputRefusedError(f"{missing}; a file written by hand (docs/examples/night.toml) can name any column")
     return [*([query] if query else []), ranked, relevant]
 
 
-def _choose_run(info: TableInfo) -> list[Choice]:
-    run = choose_column(info, "run", NAMES["run"])
+def _choose_run(info: TableInfo, named: Mapping[str, str]) -> list[Choice]:
+    run = choose_column(info, "run", NAMES["run"], named=named.get("run"))
     return [run] if run else []
 
 
-def _require_column(info: TableInfo, option: str, names: str) -> Choice:
-    choice = choose_column(info, option, names)
+def _require_column(info: TableInfo, option: str, named: Mapping[str, str]) -> Choice:
+    choice = choose_column(info, option, NAMES[option], named=named.get(option))
     if choice is None:
-        raise InputRefusedError(_describe_missing(info, option, names))
+        raise InputRefusedError(f"{_describe_missing(info, option, NAMES[option])}; name it with --{option}-col")
     return choice
 
 
 def _describe_missing(info: TableInfo, option: str, names: str) -> str:
     return (
         f"no column of the {info.label} ({', '.join(info.names)}) has a usual name for the {option}, such as "
-        f"{', '.join(names.split()[:4])}; a file written by hand (docs/examples/night.toml) can name any column"
+        f"{', '.join(names.split()[:4])}"
     )
 
 
@@ -164,9 +187,14 @@ def write_night_file(
     judgments: tuple[str, TableInfo] | None,
     dataset: str,
     formats: Mapping[str, str | None],
+    named: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the text of a file for `nightly`; `formats` holds the formats that the user named, else None."""
-    return "\n".join(_write_lines(reference, info, judgments, dataset, formats)) + "\n"
+    """Return the text of a file for `nightly`; `formats` holds the formats that the user named, else None.
+
+    `named` are the columns that the user named, by option.
+    """
+    choices = choose_columns(info, judgments[1] if judgments else None, named)
+    return "\n".join(_write_lines(reference, info, judgments, dataset, formats, choices)) + "\n"
 
 
 def insert_run_date(reference: str) -> tuple[str, str]:
@@ -183,7 +211,8 @@ def _write_line(choice: Choice) -> str:
     """Return the line of the file that sets a column, with the reason as its comment."""
     defaults = {"query": "query_id", "item": "item_id", "score": "score", "relevance": "relevance"}
     key = f"{choice.option}-col{'s' if choice.option == 'ranked' else ''}"
-    note = f"by its name: {choice.why}{'; the default' if defaults.get(choice.option) == choice.column else ''}"
+    default = "; the default" if defaults.get(choice.option) == choice.column else ""
+    note = f"{'' if choice.is_named else 'by its name: '}{choice.why}{default}"
     return f"{key} = {json.dumps(choice.column, ensure_ascii=False)}  # {note}"
 
 
@@ -193,8 +222,8 @@ def _write_lines(
     judgments: tuple[str, TableInfo] | None,
     dataset: str,
     formats: Mapping[str, str | None],
+    choices: Sequence[Choice],
 ) -> Iterator[str]:
-    choices = choose_columns(info, judgments[1] if judgments else None)
     segments = choose_segments(info, [choice.column for choice in choices])
     yield f"# ndcg-spark nightly --config FILE: a night of {reference}."
     dated, night = insert_run_date(reference)

@@ -55,6 +55,38 @@ def test_nightly_runs_the_file_as_it_is(folder, form):
     assert value(folder) == pytest.approx(SECOND)
 
 
+@pytest.mark.parametrize("place", ["score", "rank"])
+def test_columns_whose_names_say_too_little_are_named(folder, place):
+    """The table also has a column with a usual name for each, which is not meant."""
+    names = dict(
+        zip(("query", "item", place, "relevance"), ("shopper", "part no", "sc", "Purchase Grade"), strict=True)
+    )
+    values = LONG if place == "score" else LONG | {"score": [1, 2]}
+    rows = dict(zip(names.values(), values.values(), strict=True)) | {"arm type": ["x", "x"]}
+    usual = {name: values[::-1] for name, values in LONG.items()} | {"model": ["y", "z"]}
+    write_table(folder / "rankings.parquet", rows | usual)
+    columns = [word for option, name in names.items() for word in (f"--{option}-col", name)]
+    assert init("--input", "rankings.parquet", *columns, "--run-col", "arm type").code == 0
+    text = (folder / "night.toml").read_text("utf-8")
+    assert 'relevance-col = "Purchase Grade"  # how good an item is for the query\n' in text
+    ended = run_command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    assert ended.code == 0, ended.err
+    assert value(folder) == pytest.approx(SECOND)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (("--item-col", "grade"), "column 'grade' (--item-col) is not in the input"),
+        (("--score-col", "item_id"), "column 'item_id' (--score-col) of the input is string, not a number"),
+    ],
+)
+def test_named_columns_that_cannot_be_meant_are_refused(folder, columns, message):
+    write_table(folder / "rankings.parquet", LONG)
+    assert_refused(init("--input", "rankings.parquet", *columns), message)
+    assert not (folder / "night.toml").exists()
+
+
 def test_a_run_with_judgments(folder):
     write_table(folder / "run.csv", {name: LONG[name] for name in ("query_id", "item_id", "score")})
     write_table(folder / "qrels.csv", {"qid": ["q"], "doc_id": ["b"], "relevance": [1]})
@@ -105,11 +137,14 @@ def test_the_file_says_why(folder):
     [
         (
             {"a": [1], "b": [2]},
-            "has a usual name for the query, such as query_id, qid, query, queryid; a file written by hand",
+            "has a usual name for the query, such as query_id, qid, query, queryid; name it with --query-col",
         ),
         ({"query_id": ["q"], "item_id": ["i"]}, "score or rank"),
         ({"query_id": ["q"], "item_id": ["i"], "score": ["high"]}, "score or rank"),
-        ({"query_id": ["q"], "item_id": ["i"], "score": [1.0]}, "name the table that has it with --judgments"),
+        (
+            {"query_id": ["q"], "item_id": ["i"], "score": [1.0]},
+            "name it with --relevance-col, or the table that has it with --judgments",
+        ),
         ({"recommended": [["a"]]}, "relevant items"),
     ],
 )
