@@ -29,7 +29,7 @@ from ndcg_spark.reports.assembly import Report, choose_shown_runs
 from ndcg_spark.reports.contents import Change, SegmentFlag, split_at_gaps
 from ndcg_spark.reports.index import add_night_without_result
 from ndcg_spark.reports.local_reading import LocalFlags
-from ndcg_spark.reports.message import _describe_share
+from ndcg_spark.reports.message import _describe_share, build_message
 from ndcg_spark.reports.queries import read_changed_queries
 from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Differences, Flags, check_summary, choose_title
@@ -190,6 +190,16 @@ def test_a_flag_counts_the_segments_that_follow_from_it():
     assert write_headline(contents) == f"a: flagged {LOW}; NDCG@10 0.4000, no clear change"
     more = "also in 2 more segments"
     assert list_warnings(contents) == [f"b is flagged tonight: low, 5.0 spreads below the usual value; {more}."]
+
+
+def test_the_first_night_tells_a_difference_once():
+    overall = replace(build_differences().rows[0], verdict="better", p_holm=0.01)
+    rows = [build_metric_row(run, NIGHTS[2], value, 0.001) for run, value in (("new", 0.43), ("old", 0.42))]
+    contents = build_contents(rows, differences=Differences(rows=(overall,)))
+    difference = describe_difference(overall, contents).rstrip(".")
+    assert write_headline(contents) == f"{difference}; no earlier night to compare with"
+    assert difference not in " ".join(build_message(contents)["lines"])
+    assert Report(contents).html.count(difference) == 2  # as the verdict and as the first line
 
 
 @pytest.mark.parametrize("against_night", [True, False])
