@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import groupby, islice, pairwise, product
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,7 @@ from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings, is_
 from ndcg_spark.metrics import EVERY, MetricAt, direction_of, judge_change
 from ndcg_spark.metrics.normalized_gain import NDCG
 
+T = TypeVar("T")
 MAD_TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
 """Standard measure_deviation of normal values over their median absolute measure_deviation: 1.482602218505602."""
 
@@ -377,7 +378,7 @@ def _judge_by_night_before(
     night: dict[str, Any], earlier: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Name the night before, and compare a night with it if the errors of both are known."""
-    earlier = _leave_out_thin(earlier, night)
+    earlier = leave_out_thin(earlier, night["n_queries"], lambda other: other["n_queries"])
     before = earlier[-1]
     history = {"before": day_to_date(before["day"]), "before_value": before["value"]}
     for name, column in (("history_days", "day"), ("history_values", "value"), ("history_errors", "std_error")):
@@ -389,10 +390,13 @@ def _judge_by_night_before(
     return {**history, "median": before["value"], **judgment, **recovery}
 
 
-def _leave_out_thin(nights: Sequence[dict[str, Any]], night: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    """Leave out nights with less than half of the queries of a night, such as a broken delivery, unless all have."""
-    fewest = FEWEST_PAIRED * (night["n_queries"] or 0)
-    return [other for other in nights if (other["n_queries"] or fewest) >= fewest] or nights
+def leave_out_thin(nights: Sequence[T], n_queries: int | None, count: Callable[[T], int | None]) -> Sequence[T]:
+    """Leave out nights with less than half of the queries of a night, such as a broken delivery, unless all have.
+
+    `count` returns the number of queries of a night; nights whose number is not known stay.
+    """
+    fewest = FEWEST_PAIRED * (n_queries or 0)
+    return [night for night in nights if (count(night) or fewest) >= fewest] or nights
 
 
 def _judge_by_errors(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:

@@ -138,10 +138,10 @@ def build_report(
     level = infer_level(headline_means)
     night_flags = sections.Flags.read(tables.flags, scope)
     trend = sections.Trend.read(table, scope, night_flags, selection.n_nights)
-    scope = replace(scope, before=trend.find_night_before(selection.night))
     results = tuple(trend.compare_run(mean, level, night_flags) for mean in headline_means)
     nights = {row["run"]: result.change.since for row, result in zip(overall, results, strict=True)}
-    scope = replace(scope, earlier={run: night for run, night in nights.items() if night is not None})
+    earlier = {run: night for run, night in nights.items() if night is not None}
+    scope = replace(scope, earlier=earlier, before=max(earlier.values(), default=None))
     missing = sections.Missing.read(table, scope, runs, last_nights)
     sorted_rows = sorted(sorted(rows, key=lambda row: metric_order(row["metric"], row["k"])), key=scope.rank_run)
     return Report(

@@ -253,7 +253,7 @@ class RunResult:
     change: Change
     flag: str | None = None
     before: Mean | None = None
-    """The latest earlier night with a value."""
+    """The earlier night of `change`."""
     week_before: Mean | None = None
     """The night a week before."""
     usual_rejected_share: float | None = None

@@ -105,10 +105,10 @@ class Scope:
     metric: str
     k: int | None
     limits: ReportLimits = field(default_factory=ReportLimits)
-    before: date | None = None
-    """The latest earlier night with a result."""
     earlier: Mapping[str, date] = field(default_factory=dict)
     """The night that the means of each run are compared with."""
+    before: date | None = None
+    """The latest of these nights."""
     baseline: str | None = None
     """The run that losses of queries are against; None: the night before."""
     computed: int | None = None

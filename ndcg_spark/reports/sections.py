@@ -180,7 +180,9 @@ class Trend(Section):
         if not points:
             return RunResult(mean=mean, change=Change(kind="first"))
         now, earlier = points[-1], points[:-1]
-        before = next((point for point in reversed(earlier) if point.mean.value is not None), None)
+        with_values = [point for point in earlier if point.mean.value is not None]
+        full_nights = night_flags.leave_out_thin(with_values, mean.n_queries, lambda point: point.mean.n_queries)
+        before = full_nights[-1] if full_nights else None
         change = Change(kind="first")
         if before is not None:
             same = now.is_like(before)

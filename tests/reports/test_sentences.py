@@ -108,6 +108,18 @@ def test_headline_describes_the_change(value, error, back, other, expected):
     assert headline.endswith(expected), headline
 
 
+@pytest.mark.parametrize(("n", "since"), [(99, NIGHTS[0]), (100, NIGHTS[1])])
+def test_a_night_with_less_than_half_of_the_queries_is_passed_over(n, since):
+    """As by flag-changes: a broken delivery of 99 of 200 queries is no night to compare with."""
+    rows = [
+        build_metric_row("", night, value, 0.01, n_queries=n_queries)
+        for night, value, n_queries in ((NIGHTS[0], 0.5, 200), (NIGHTS[1], 0.9, n), (NIGHTS[2], 0.5, 200))
+    ]
+    (result,) = build_contents(rows).results
+    kind = "unclear" if since == NIGHTS[0] else "down"
+    assert (result.change.since, result.change.kind, result.before.value) == (since, kind, 0.5 if n == 99 else 0.9)
+
+
 def test_rules_that_changed_are_named():
     rules = {NIGHTS[1]: "ties=worst;gain=linear", NIGHTS[2]: "ties=expected;gain=linear"}
     contents = build_contents([build_metric_row("", night, 0.43, 0.002, rules=text) for night, text in rules.items()])
