@@ -41,7 +41,10 @@ class Cause:
         if status in (LOW, HIGH):
             usual = "before" if str(flag["weekday"]).startswith("before") else "usually"
             side = "below" if status == LOW else "above"
-            distance = "" if flag["z"] is None else f" ({abs(flag['z']):.1f} {name_unit(flag)} {side})"
+            # The queries that both nights share may have changed in the other direction than the means.
+            is_contrary = (flag["value"] > flag["median"]) == (status == LOW)
+            paired = ", query by query" if is_contrary else ""
+            distance = "" if flag["z"] is None else f" ({abs(flag['z']):.1f} {name_unit(flag)} {side}{paired})"
             change += f", {usual} {flag['median']:.4f}{distance}"
         room = MAX_CHARACTERS - len(f"{begin}{change}{rest}")
         return f"{begin}{name if len(name) <= room else f'{name[: room - 1]}…'}{change}{rest}"

@@ -156,9 +156,12 @@ class FlagChangesBase(Work[FlagJobSettings], ABC):
         if self.settings.flags.end is None and is_behind(last, today):
             yield f"the last night in the table is {last}{_format_delay(last, today)}; this night is judged"
         nights = "night" if facts["from"] == facts["to"] else f"nights {facts['from']} to"
-        is_compared = facts["short_history"] and facts["short_history"]["held_against_the_night_before"]
-        texts = _STATUS_TEXTS | ({SHORT: "without a clear change"} if is_compared else {})
-        counts = ", ".join(f"{n:,} {texts.get(status, status)}" for status, n in facts["by_status"].items())
+        numbers = {_STATUS_TEXTS.get(status, status): n for status, n in facts["by_status"].items()}
+        n_compared = (facts["short_history"] or {}).get("held_against_the_night_before", 0)
+        if n_compared:
+            numbers["without a clear change"] = n_compared
+            numbers[_STATUS_TEXTS[SHORT]] -= n_compared
+        counts = ", ".join(f"{n:,} {text}" for text, n in numbers.items() if n)
         n_rows = sum(facts["by_status"].values())
         unit = "series" if facts["from"] == facts["to"] else "values"
         yield f"{nights} {facts['to']}, {n_rows:,} {unit}: {counts}"

@@ -108,24 +108,26 @@ def choose_columns(
     `named` are columns by their option; with another one than `query` and `run`, the form is a row per item.
     """
     named = named or {}
+    taken, judged = [*named.values()], info if judgments is None else judgments
+    for option, column in named.items():
+        choose_column(judged if option == "relevance" else info, option, "", named=column)
     if not named.keys() - {"query", "run"}:
-        ranked = choose_column(info, "ranked", RANKED)
+        ranked = choose_column(info, "ranked", RANKED, taken)
         if ranked is not None:
             return _choose_list_columns(info, judgments, ranked, named)
-        arrays = choose_column(info, "ranked", JUDGED_LISTS)
+        arrays = choose_column(info, "ranked", JUDGED_LISTS, taken)
         if arrays is not None:
-            query = choose_column(info, "query", NAMES["query"], named=named.get("query"))
+            query = choose_column(info, "query", NAMES["query"], taken, named.get("query"))
             relevances = [Choice("relevance", arrays.column, "relevances in the order of the list")]
             return [*([query] if query else []), *relevances, *_choose_run(info, named)]
-    judged = info if judgments is None else judgments
     query, item = (_require_column(info, option, named) for option in ("query", "item"))
-    score = None if "rank" in named else choose_column(info, "score", NAMES["score"], named=named.get("score"))
-    order = score or choose_column(info, "rank", NAMES["rank"], named=named.get("rank"))
+    score = None if "rank" in named else choose_column(info, "score", NAMES["score"], taken, named.get("score"))
+    order = score or choose_column(info, "rank", NAMES["rank"], taken, named.get("rank"))
     if order is None:
         missing = _describe_missing(info, "score or rank", f"{NAMES['score']} {NAMES['rank']}")
         raise InputRefusedError(f"{missing}; name it with --score-col or --rank-col")
-    used, names = [order.column], NAMES["relevance"]
-    relevance = choose_column(judged, "relevance", names, used=used, named=named.get("relevance"))
+    names = NAMES["relevance"]
+    relevance = choose_column(judged, "relevance", names, [order.column, *taken], named.get("relevance"))
     if relevance is None:
         hint = ", or the table that has it with --judgments" if judgments is None else ""
         missing = _describe_missing(judged, "relevance", names)
@@ -136,21 +138,22 @@ def choose_columns(
 def _choose_list_columns(
     info: TableInfo, judgments: TableInfo | None, ranked: Choice, named: Mapping[str, str]
 ) -> list[Choice]:
-    query = choose_column(info, "query", NAMES["query"], named=named.get("query"))
-    relevant = choose_column(judgments or info, "relevant", RELEVANT, used=[ranked.column])
+    taken = [ranked.column, *named.values()]
+    query = choose_column(info, "query", NAMES["query"], taken, named.get("query"))
+    relevant = choose_column(judgments or info, "relevant", RELEVANT, taken)
     if relevant is None:
         missing = _describe_missing(judgments or info, "relevant items", RELEVANT)
         raise InputRefusedError(f"{missing}; a file written by hand (docs/examples/night.toml) can name any column")
-    return [*([query] if query else []), ranked, relevant]
+    return [*([query] if query else []), ranked, relevant, *(_choose_run(info, named) if "run" in named else [])]
 
 
 def _choose_run(info: TableInfo, named: Mapping[str, str]) -> list[Choice]:
-    run = choose_column(info, "run", NAMES["run"], named=named.get("run"))
+    run = choose_column(info, "run", NAMES["run"], [*named.values()], named.get("run"))
     return [run] if run else []
 
 
 def _require_column(info: TableInfo, option: str, named: Mapping[str, str]) -> Choice:
-    choice = choose_column(info, option, NAMES[option], named=named.get(option))
+    choice = choose_column(info, option, NAMES[option], [*named.values()], named.get(option))
     if choice is None:
         raise InputRefusedError(f"{_describe_missing(info, option, NAMES[option])}; name it with --{option}-col")
     return choice

@@ -173,13 +173,12 @@ class Change:
 
 
 def compare_nights(
-    now: Mean, before: Mean | None, since: date | None, *, same: bool, level: float, z: float | None = None
+    now: Mean, before: Mean | None, since: date | None, *, same: bool, level: float, error: float | None = None
 ) -> Change:
     """Compare two nights; `same` if computed by the same rules. Changes whose interval excludes 0 are clear.
 
-    The standard error is that of `z`, the distance in standard errors by which the change is flagged; without one it
-    is sqrt(a² + b²), as for independent nights. Nights that share queries vary together: for them the latter is too
-    wide, and small changes are missed.
+    `error` is the standard error of the change, if it is known; by default it is sqrt(a² + b²), as for independent
+    nights. Nights that share queries vary together: for them that is too wide, and small changes are missed.
     """
     if before is None or before.value is None:
         return Change(kind="first")
@@ -190,8 +189,7 @@ def compare_nights(
     difference = now.value - before.value
     if now.std_error is None or before.std_error is None:
         return Change(kind="unclear", difference=difference, since=since)
-    std_error = abs(difference / z) if z else math.hypot(now.std_error, before.std_error)
-    half = NormalDist().inv_cdf((1 + level) / 2) * std_error
+    half = NormalDist().inv_cdf((1 + level) / 2) * (error or math.hypot(now.std_error, before.std_error))
     kind = "unclear" if abs(difference) <= half else "up" if difference > 0 else "down"
     return Change(kind=kind, difference=difference, half=half, since=since)
 
@@ -289,7 +287,8 @@ class SegmentFlag:
     flag: str
     value: float | None = None
     before: float | None = column("median", default=None)
-    z: float | None = None
+    error: float | None = column("spread", default=None)
+    """Standard error of the change, if the flag is against an earlier night."""
     since: date | None = None
     """Night of the flag of an ongoing change, and `before`, the value on the night before it."""
 

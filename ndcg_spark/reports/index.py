@@ -71,7 +71,8 @@ def list_nights(contents: Contents, page: Path) -> list[IndexRow]:
             rows.append(IndexRow(night, NO_RESULT, is_bad=True))
             continue
         points = [_find_point(contents, run, night) for run in contents.runs]
-        lacking = [run for run in contents.runs if night in contents.trend.find_gaps(run)]
+        watched = [run for run in contents.runs if run == contents.production] or contents.runs
+        lacking = [run for run in watched if night in contents.trend.find_gaps(run)]
         values = [None if point is None else point.mean.value for point in points]
         means = tuple(wording.format_number(value, contents.decimals) for value in values)
         name = _find_page(contents, night, page)

@@ -279,7 +279,7 @@ class LocalComparisons(reading.ComparisonTable):
     def find_last_night(self, scope: Scope) -> date | None:
         rows: Rows = _select_scope(self._table, scope).select(["run_date", "period"]).to_pylist()
         nights = [row["run_date"] for row in rows if row["period"] is None]
-        return max((night for night in nights if night and scope.run_date and night < scope.run_date), default=None)
+        return max((night for night in nights if night and scope.run_date and night <= scope.run_date), default=None)
 
 
 def _is_of_night(row: dict[str, Any], night: date) -> bool:

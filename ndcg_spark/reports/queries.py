@@ -16,10 +16,11 @@ from ndcg_spark.reports.contents import (
     Row,
     RunResult,
     Section,
+    name_run,
     read,
 )
 from ndcg_spark.reports.reading import BEFORE, SEPARATOR, VALUE, QueryTable, Rows, Scope, TextTable, require_rules
-from ndcg_spark.reports.wording import clean_text, format_day
+from ndcg_spark.reports.wording import clean_text, format_day, join_names
 
 T = TypeVar("T", QueryRow, ChangedQuery)
 CHANGE_COLUMNS = ("change", "place", "run", "baseline", "metric", "k", "baseline_value", "value", "difference",
@@ -69,7 +70,9 @@ class Queries(Section):
             not_covered = f"Losses against {against} are not shown: its values were computed by other rules."
             return replace(queries, not_covered=(not_covered,))
         losses = name_queries(table.find_losses(before=before, baseline=baseline), table.keys)
-        return replace(queries, losses=losses, losses_against=against)
+        others = [clean_text(run) for run, night in scope.earlier.items() if before is not None and night != before]
+        lack = f"Losses of {join_names(map(name_run, others))} against {against} are not shown: it has no such night."
+        return replace(queries, losses=losses, losses_against=against, not_covered=(lack,) if others else ())
 
 
 def name_queries(rows: Rows, keys: Sequence[str]) -> tuple[QueryRow, ...]:

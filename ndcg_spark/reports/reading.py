@@ -211,7 +211,7 @@ class ComparisonTable(ABC):
 
     @abstractmethod
     def find_last_night(self, scope: Scope) -> date | None:
-        """Find the last night before that of the report."""
+        """Find the last night up to that of the report, of any run."""
 
     def check(self, rows: Rows) -> None:
         """Refuse evaluations whose judgments match no items; tables were checked when they were written."""

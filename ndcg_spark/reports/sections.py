@@ -91,15 +91,11 @@ class Flags(Section):
         flag = self.nights.get(run_key, self.nights.get(all_runs_key))
         return _describe_flag(row) if flag is None and row.get("flagged") else flag
 
-    def find_z(self, mean: Mean, before: Mean | None) -> float | None:
-        """Find the z of the flag for the change of a mean from an earlier night; None if that is not flagged."""
+    def find_error(self, mean: Mean, before: Mean | None) -> float | None:
+        """Find the standard error of the flag for the change of a mean from an earlier night; None without a flag."""
         flag = self.changes.get((mean.run, mean.by, mean.segment))
-        if flag is None or flag.z is None or mean.value is None or before is None or before.value is None:
-            return None
-        if flag.before != before.value:  # it is of another night
-            return None
-        # The flag may be of shared queries, which changed in the other direction.
-        return flag.z if flag.z * (mean.value - before.value) > 0 else None
+        is_of_night = flag is not None and before is not None and flag.before == before.value
+        return flag.error if flag is not None and is_of_night else None
 
 
 def _read_causes(rows: Sequence[Row]) -> tuple[contents.SegmentFlag, ...]:
@@ -130,7 +126,7 @@ class Trend(Section):
 
     nights: dict[str, tuple[contents.TrendPoint, ...]] = field(default_factory=dict)
     narrowest: float | None = None
-    """Half the width of the narrowest interval."""
+    """Half the width of the narrowest interval, without those below a quarter of the median."""
 
     @classmethod
     def read(cls, table: MetricTable, scope: Scope, flags: Flags, n_nights: int) -> Trend:
@@ -150,7 +146,10 @@ class Trend(Section):
             known = {"run_date": run_date, "mean": mean, "flag": flags.find(row), "rules": row["rules"]}
             nights[mean.run] = (*nights.get(mean.run, ()), read(contents.TrendPoint, row, **known))
         halves = [point.mean.half for points in nights.values() for point in points]
-        return cls(nights=nights, narrowest=min(filter(None, halves), default=None))
+        widths = sorted(half for half in halves if half)
+        # A night whose queries are all alike says nothing about the decimals of others.
+        least = median(widths) / 4 if widths else 0.0
+        return cls(nights=nights, narrowest=next((half for half in widths if half >= least), None))
 
     @property
     def days(self) -> list[date]:
@@ -186,8 +185,8 @@ class Trend(Section):
         change = Change(kind="first")
         if before is not None:
             same = now.is_like(before)
-            z = flags.find_z(mean, before.mean)
-            change = contents.compare_nights(mean, before.mean, before.run_date, same=same, level=level, z=z)
+            error = flags.find_error(mean, before.mean)
+            change = contents.compare_nights(mean, before.mean, before.run_date, same=same, level=level, error=error)
             if change.kind == "incomparable":
                 change = replace(change, rules=format_difference([before.rules, now.rules]))
         week_before = [point.mean for point in earlier if now.run_date - point.run_date == timedelta(days=7)]
@@ -256,8 +255,8 @@ class Segments(Section):
             result = result_by_run[mean.run]
             since = result.change.since
             same = result.change.kind != "incomparable"
-            z = flags.find_z(mean, before)
-            change = contents.compare_nights(mean, before, since, same=same, level=level, z=z)
+            error = flags.find_error(mean, before)
+            change = contents.compare_nights(mean, before, since, same=same, level=level, error=error)
             total = result.mean.weight * (result.change.difference or 0.0)
             share = change.difference * mean.weight / total if total and change.difference is not None else None
             segment_rows.append(contents.SegmentRow(mean=mean, change=change, share=share, before=before))
@@ -286,8 +285,12 @@ class Differences(Section):
             last = table.find_last_night(scope)
             if last is None:
                 raise InputRefusedError(f"the comparison table has no rows of {scope}.")
-            lacks = f"The comparison table has no rows of {format_day(scope.run_date)}"
-            return cls(not_covered=(f"{lacks}; its last night is {format_day(last)}.",))
+            night = format_day(scope.run_date)
+            lacks = f"The comparison table has no rows of {night}; its last night is {format_day(last)}."
+            if last == scope.run_date:
+                names = w.join_names(contents.name_run(clean_text(run)) for run in scope.runs)
+                lacks = f"The comparison table compares other rankers than {names} on {night}."
+            return cls(not_covered=(lacks,))
         periods = sorted({str(row["period"]) for row in rows})
         if len(periods) > 1:
             raise InputRefusedError(

@@ -275,16 +275,11 @@ def _find_flag(contents: Contents, *, worse: bool) -> str:
         for result in watched.values()
         if result.flag is not None
     ]
-    flags += [
-        (
-            result,
-            f"{_describe_segment_flag(flag, contents)}; {labels.OVERALL} {_describe_briefly(result, contents)}",
-            flag.flag,
-        )
-        for flag in contents.flags.segments
-        for result in watched.values()
-        if flag.run in ("", result.mean.run)
-    ]
+    for flag in contents.flags.segments:
+        for result in watched.values():
+            if flag.run in ("", result.mean.run):
+                overall = f"{labels.OVERALL} {_describe_briefly(result, contents)}"
+                flags.append((result, f"{_describe_segment_flag(flag, result, contents)}; {overall}", flag.flag))
     for result, text, flag_text in flags:
         if (choose_flag_tone(flag_text, contents) == "worse") is worse:
             if (
@@ -295,15 +290,23 @@ def _find_flag(contents: Contents, *, worse: bool) -> str:
     return ""
 
 
-def _describe_segment_flag(flag: SegmentFlag, contents: Contents) -> str:
+def _describe_segment_flag(flag: SegmentFlag, result: RunResult, contents: Contents) -> str:
     """Describe a flag: `NDCG@10 in country=FR fell from 0.824 to 0.031`, or `is 0.031, usually 0.824`."""
     name = f"{contents.label} in {_shorten(flag.name)}"
-    if flag.value is None or flag.before is None:
+    # The queries that both nights share may have changed in the other direction than the means.
+    if flag.value is None or flag.before is None or (flag.value > flag.before) == flag.flag.startswith("low"):
         return f"{name} is flagged ({flag.flag})"
     value, before = (_format_value(number, contents) for number in (flag.value, flag.before))
     if (flag.run, flag.by, flag.segment) not in contents.flags.changes:
         return f"{name} is {value}, usually {before}"
-    return f"{name} {'rose' if flag.value > flag.before else 'fell'} from {before} to {value}"
+    verb = "rose" if flag.value > flag.before else "fell"
+    return f"{name} {verb} from {before} to {value}{_describe_since(result.change.since, contents)}"
+
+
+def _describe_since(since: date | None, contents: Contents) -> str:
+    """Name the earlier night of a change if it is not the night before."""
+    night = name_night(since, contents.run_date)
+    return "" if since is None or night == "the night before" else f" since {night}"
 
 
 def _is_told(flag: SegmentFlag, contents: Contents, headline: str) -> bool:
@@ -338,7 +341,8 @@ def _describe_loss(result: RunResult, contents: Contents) -> str:
     if len(results) < 2 or not is_shared or _find_main_segment(result, contents):
         return _describe_value(result, contents, with_run=True)
     who = "both rankers" if len(results) == 2 else f"all {len(results)} rankers"
-    moves = w.join_names((_describe_distance(each, contents) for each in results), 3)
+    by_importance = [result, *(each for each in results if each is not result)]
+    moves = w.join_names((_describe_distance(each, contents) for each in by_importance), 3)
     night = name_night(since, contents.run_date)
     return f"{contents.label} of {who} {_choose_verb(contents)} since {night}: {moves}"
 
@@ -385,7 +389,8 @@ def _describe_worse_segments(contents: Contents, lead: str = "") -> News:
         is_told = (row.mean.run, row.mean.by, row.mean.segment) in flagged or _describe_move(row, contents) in lead
         if not is_told and (row.mean.by == first.mean.by or not is_side_effect(*changes)):
             n = _count_queries(row.mean.n_queries)
-            news.append((row.mean.run, f"{contents.label} in {_describe_move(row, contents)} ({n})"))
+            since = _describe_since(row.change.since, contents)
+            news.append((row.mean.run, f"{contents.label} in {_describe_move(row, contents)}{since} ({n})"))
     return news
 
 
@@ -552,7 +557,7 @@ def list_warnings(contents: Contents) -> list[str]:
             run = f" for {_shorten(name_run(gate.run))}" if several else ""
             value = "there is no value" if gate.value is None else _format_value(gate.value, contents)
             warnings.append(f"Gate {gate.text} is not met{run}: {value}.")
-    warnings += [line for tone, line, flag in _format_flags(contents) if tone == "worse" and flag not in lead]
+    warnings += [line for tone, line in _format_flags(contents) if tone == "worse"]
     warnings += _format_lines(_find_ongoing(contents), contents, lead, "segments that have not recovered")
     empty_segments, n_empty = _find_empty_segments(contents), contents.missing.n_segments
     warnings += _format_lines(empty_segments, contents, lead, "segments without queries", n_empty)
@@ -609,18 +614,17 @@ def _format_lines(news: News, contents: Contents, lead: str, subject: str = "", 
 
 def list_notices(contents: Contents) -> list[tuple[str, str]]:
     """List news that is not bad, each with its colour: other flags, recoveries, and missing nights."""
-    lead = find_bad_news(contents)
-    lines = [(tone, line) for tone, line, flag in _format_flags(contents) if tone != "worse" and flag not in lead]
+    lines = [(tone, line) for tone, line in _format_flags(contents) if tone != "worse"]
     headline = write_headline(contents) if len(contents.results) > 1 else ""  # else the page has none
+    tone = "neutral" if contents.larger_is_better is None else "better"
     for run in dict.fromkeys(flag.run for flag in contents.flags.recovered):
         text = _describe_recoveries(run, contents)
-        if text != headline:
-            lines.append(("better", f"{text}."))
+        if text not in ("", headline):
+            lines.append((tone, f"{text}."))
     last = contents.run_date or date.min
-    missing = {"": contents.trend.missing} | {run: contents.trend.find_gaps(run) for run in contents.runs}
-    for run, all_nights in missing.items():
+    gaps = [(f" of {_shorten(name_run(run))}", contents.trend.find_gaps(run)) for run in contents.runs]
+    for of_run, all_nights in [("", contents.trend.missing), *gaps]:
         nights = [w.format_day(night) for night in all_nights[::-1] if (last - night).days <= MAX_AGE_DAYS]
-        of_run = f" of {_shorten(name_run(run))}" if run else ""
         if nights:
             text = f"Nights without a result{of_run} in the last {MAX_AGE_DAYS} days: {w.join_names(nights, 5)}."
             lines.append(("neutral", text))
@@ -629,8 +633,19 @@ def list_notices(contents: Contents) -> list[tuple[str, str]]:
 
 def _describe_recoveries(run: str, contents: Contents) -> str:
     """Name the series of a run that are back to usual; empty without any."""
-    names = [_describe_recovery(flag, contents) for flag in contents.flags.recovered if flag.run == run]
+    names = [
+        _describe_recovery(flag, contents)
+        for flag in contents.flags.recovered
+        if flag.run == run and _choose_recovery_tone(flag, contents) != "worse"
+    ]
     return f"{_capitalize(_shorten(name_run(run)))} has recovered: {w.join_names(names)}" if names else ""
+
+
+def _choose_recovery_tone(flag: SegmentFlag, contents: Contents) -> str:
+    """Name the colour of a recovery; it is `worse` if the value was flagged for being better."""
+    if flag.value is None or flag.before is None:
+        return "better"
+    return choose_tone("up" if flag.value > flag.before else "down", contents)
 
 
 def _describe_recovery(flag: SegmentFlag, contents: Contents) -> str:
@@ -645,29 +660,37 @@ def list_contrary_gates(contents: Contents) -> list[str]:
     return list(dict.fromkeys(gate.contrary for gate in contents.gates if gate.contrary))
 
 
-def _format_flags(contents: Contents) -> list[tuple[str, str, str]]:
-    """Format flags of the night as colour, line and flag: of runs, of some segments, and a count of the others."""
-    lines, n_shown, headline = [], 0, write_headline(contents)
+def _format_flags(contents: Contents) -> list[tuple[str, str]]:
+    """Format flags of the night, except what the headline says, as colour and line.
+
+    Flags of runs and of some segments are lines; the others are counted, those that follow from a flag in its line.
+    """
+    lines, n_shown = list[tuple[str, str]](), 0
+    lead, headline = find_bad_news(contents), write_headline(contents)
     for result in contents.results:
-        name = _capitalize(_shorten(name_run(result.mean.run)))
-        n_following = sum(flag.run == result.mean.run for flag in contents.flags.following)
-        n_shown += n_following
-        more = f"; also in {w.pluralize(n_following, 'more segment', 'more segments')}" if n_following else ""
+        name, run = _capitalize(_shorten(name_run(result.mean.run))), result.mean.run
+        following = [flag for flag in contents.flags.following if flag.run == run]
+        n_following = Counter(choose_flag_tone(flag.flag, contents) for flag in following)
+        segments = [flag for flag in contents.flags.segments if flag.run == run][:MAX_LINES_PER_RUN]
+        n_shown += len(following) + len(segments)
+        flags = []
         if result.flag is not None:
-            tone = choose_flag_tone(result.flag, contents)
-            lines.append((tone, f"{name} is flagged tonight: {result.flag}{more}.", result.flag))
-            more = ""
-        segments = [flag for flag in contents.flags.segments if flag.run == result.mean.run][:MAX_LINES_PER_RUN]
-        n_shown += len(segments)
+            flags.append((result.flag, f"{name} is flagged tonight: {result.flag}", result.flag))
         for flag in segments:
             values = "" if _is_told(flag, contents, headline) else _format_flag_values(flag, contents)
-            line = f"{_shorten(flag.name)}: {f'{values} ({flag.flag})' if values else flag.flag}"
-            line, more = f"{name} is flagged tonight in {line}{more}.", ""
-            lines.append((choose_flag_tone(flag.flag, contents), line, f"is flagged ({flag.flag})"))
+            text = f"{_shorten(flag.name)}: {f'{values} ({flag.flag})' if values else flag.flag}"
+            flags.append((flag.flag, f"{name} is flagged tonight in {text}", f"is flagged ({flag.flag})"))
+        for flag_text, line, in_lead in flags:
+            tone = choose_flag_tone(flag_text, contents)
+            if in_lead not in lead:
+                n = n_following.pop(tone, 0)
+                more = f"; also in {w.pluralize(n, 'more segment', 'more segments')}" if n else ""
+                lines.append((tone, f"{line}{more}."))
+        for tone, n in n_following.items():
+            lines.append((tone, f"{name} is also flagged in {w.pluralize(n, 'segment', 'segments')}."))
     if contents.flags.n_segments > n_shown:
         n_others = w.format_count(contents.flags.n_segments - n_shown)
-        line = f"Other segments flagged tonight: {n_others}."
-        lines.append(("worse", line, line))
+        lines.append(("worse", f"Other segments flagged tonight: {n_others}."))
     return lines
 
 
@@ -723,10 +746,12 @@ def describe_difference(row: ComparisonRow, contents: Contents) -> str:
     difference = f"{w.format_signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.differences.period}" if contents.differences.period else ""
     where = f" where {row.by} is {_shorten(row.name)}" if row.by else ""
-    is_corrected = row.verdict in ("unclear", "not_worse") and row.p_holm is not None  # intervals are not
-    if is_corrected and row.low is not None and row.high is not None and not row.low <= 0 <= row.high:
-        where += " by the corrected test"
-        verdict = {"not_worse": "not clearly better than"}.get(row.verdict, verdict)
+    if row.p_holm is not None and row.low is not None and row.high is not None:  # intervals are not corrected
+        is_better = row.high < 0 if contents.larger_is_better is False else row.low > 0
+        if row.verdict == "not_worse" and is_better:
+            verdict, where = "not clearly better than", f"{where} by the corrected test"
+        elif row.verdict == "unclear" and not row.low <= 0 <= row.high:
+            where += " by the corrected test"
     text = f"{_shorten(name_run(row.run))} is {verdict} {_shorten(name_run(row.baseline))}{where}: {difference}{over}"
     return f"{text}{_format_missing(row, contents)}."
 

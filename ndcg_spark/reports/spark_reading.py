@@ -230,7 +230,7 @@ class SparkComparisons(reading.ComparisonTable):
         return collect_rows(ordered.limit(scope.limits.comparisons + 1))
 
     def find_last_night(self, scope: Scope) -> date | None:
-        is_earlier = F.col("period").isNull() & (F.col("run_date") < _lit_date(scope.run_date))
+        is_earlier = F.col("period").isNull() & (F.col("run_date") <= _lit_date(scope.run_date))
         (row,) = collect_rows(self._select_all_runs(scope).where(is_earlier).agg(F.max("run_date").alias("last")))
         last: date | None = row["last"]
         return last

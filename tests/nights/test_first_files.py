@@ -74,6 +74,16 @@ def test_columns_whose_names_say_too_little_are_named(folder, place):
     assert value(folder) == pytest.approx(SECOND)
 
 
+def test_a_named_column_is_not_chosen_for_anything_else(folder):
+    """`score` is the relevance here, so the list is ordered by `rank`."""
+    table = {"query_id": ["q", "q"], "item_id": ["a", "b"], "rank": [1, 2], "score": [0.0, 1.0]}
+    write_table(folder / "rankings.parquet", table)
+    assert init("--input", "rankings.parquet", "--relevance-col", "score").code == 0
+    ended = run_command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    assert ended.code == 0, ended.err
+    assert value(folder) == pytest.approx(SECOND)
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

@@ -63,8 +63,8 @@ def test_report_reads_all_tables(spark, metrics, also_without_spark):
     expected = Flags(
         nights={(NIGHTS[2], "new"): "low, 7.1 spreads below the usual value"},
         segments=tuple(
-            SegmentFlag(run="old", by="country", segment=segment, flag=f"{text} the usual value", z=z)
-            for segment, text, z in (("US", "low, 9.0 spreads below", -9.0), ("DE", "high, 5.0 spreads above", 5.0))
+            SegmentFlag(run="old", by="country", segment=segment, flag=f"{text} the usual value")
+            for segment, text in (("US", "low, 9.0 spreads below"), ("DE", "high, 5.0 spreads above"))
         ),
         n_segments=2,
         earlier_segments={
@@ -74,7 +74,6 @@ def test_report_reads_all_tables(spark, metrics, also_without_spark):
                     by="country",
                     segment="DE",
                     flag="high, 9.1 spreads above the usual value",
-                    z=9.1,
                 ),
                 2,
             )
@@ -109,7 +108,11 @@ def test_a_run_that_lacked_a_night_is_compared_with_its_latest(spark):
         )
         for by in ("", "country")
     ]  # fmt: skip
-    drawn = report(create_metrics_table(spark, rows))
+    queries = [(run, "q", 10, 0.4, 1.0, night, "shop") for run in "ab" for night in NIGHTS]
+    schema = "run string, q string, k int, ndcg double, dcg double, run_date date, dataset string"
+    drawn = report(create_metrics_table(spark, rows), per_query=spark.createDataFrame(queries, schema))
+    lack = f"Losses of b against {NIGHTS[1].day} January 2026 are not shown: it has no such night."
+    assert drawn.contents.not_covered == [lack]
     since = {"a": NIGHTS[1], "b": NIGHTS[0]}
     for each in (*drawn.contents.results, *drawn.contents.segments.rows):
         change = each.change
@@ -130,6 +133,9 @@ def test_a_comparison_table_of_other_runs_lacks_the_night(spark, metrics):
     assert report(metrics, comparison=earlier, runs=["old"]).contents.not_covered == [
         lacks.format(f"{NIGHTS[1].day} January 2026")
     ]
+    tonight = earlier.withColumn("run_date", F.lit(NIGHTS[2]))
+    others = "The comparison table compares other rankers than old on 31 January 2026."
+    assert report(metrics, comparison=tonight, runs=["old"]).contents.not_covered == [others]
     with pytest.raises(InputRefusedError, match="the comparison table has no rows of"):
         report(metrics, comparison=compared, runs=["old"])
 
