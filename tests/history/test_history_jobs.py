@@ -266,7 +266,7 @@ def test_many_nights_at_once_and_other_limits(flag_changes, weeks, tmp_path):
     ended = flag_changes("--input", weeks, "--from", "2026-01-01", "--output", tmp_path / "flags", "--limits", "8=9")
     assert (ended.code, "no flag" in ended.out) == (0, True)
     assert "5 usual" in ended.out
-    assert "13 values: 8 without a clear change, 5 usual" in ended.out
+    assert "13 values: 1 with a short history, 5 usual, 7 without a clear change" in ended.out
     assert len(read_stored_rows(tmp_path / "flags")) == 13
 
 
