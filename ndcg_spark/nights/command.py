@@ -155,7 +155,7 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
             finally:
                 if params["message"]:  # also after a refusal: an old file would look like the summary of this night
                     write_message(run.message, params["message"])
-        for line in report_stale(spark, runs, params["config"]):
+        for line in report_stale(spark, runs, params["config"], params["message"], is_renewal=params["stale"]):
             click.echo(line)
     code = choose_exit_code(codes)
     if code == EXIT_REFUSED and params["run_date"] is None and params["backfill"] is None:
@@ -216,7 +216,7 @@ def init(
         raise InvalidParameterError(f"--output {output!r} already exists; remove it, or name another file.")
     check_file("--output", output)
     with name_missing_packages():
-        from ndcg_spark.nights.guess import insert_run_date, write_night_file
+        from ndcg_spark.nights.guess import NOT_USED, insert_run_date, write_night_file
     info = _read_info(reference, input_format, "input")
     judged = (judgments, _read_info(judgments, judgments_format, "judgments table")) if judgments else None
     source = Source(reference=reference, kind=input_format, options={})
@@ -227,5 +227,7 @@ def init(
     Path(output).write_text(text, encoding="utf-8")
     _, run_date = insert_run_date(reference)
     night = f" --run-date {run_date}" if run_date else ""
-    click.echo(f"{output}: check the columns, then run: ndcg-spark nightly --config {shlex.quote(output)}{night}")
+    unused = next((f"{line[2:]}; " for line in text.splitlines() if line.startswith(NOT_USED)), "")
+    command = f"ndcg-spark nightly --config {shlex.quote(output)}{night}"
+    click.echo(f"{output}: {unused}check the columns, then run: {command}")
     return EXIT_DONE

@@ -30,6 +30,8 @@ SEGMENTS = (
     "country market region locale language lang device platform os segment category query_type query_class vertical "
     "site store tier new_user user_type intent"
 )
+NOT_USED = "# not used: "
+"""The line of a file that names columns which it does not use begins with this."""
 MAX_OTHERS = 5
 """Columns that are offered as segments where none has a common name."""
 RANKED = "ranked items recommended recommendations recs retrieved results predictions prediction candidates top_items"
@@ -247,7 +249,7 @@ def _write_lines(
     known = {*(choice.column for choice in choices), *(segments or others)}
     unused = [json.dumps(name, ensure_ascii=False) for name in info.names if name not in known]
     if unused:
-        yield f"# not used: {join_names(unused)}"
+        yield f"{NOT_USED}{join_names(unused)}"
     yield ""
     yield "[[step]]"
     yield 'command = "mean-ndcg"'
@@ -273,7 +275,7 @@ def _write_lines(
         yield ""
         yield "[[step]]"
         yield 'command = "compare-runs"'
-        yield '# baseline = "..."  # one of the rankers, as mean-ndcg prints them; by default, each pair is compared'
+        yield '# baseline = "..."  # the ranker to compare the others with; by default, each pair is compared'
         yield 'output = "./comparisons"'
     for command, output in (("flag-changes", "./flags"), ("report", "night-{run_date}.html")):
         yield ""

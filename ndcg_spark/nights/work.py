@@ -329,17 +329,22 @@ def open_shared_session(runs: Sequence[NightRun]) -> Iterator[SparkSession | Non
         yield spark
 
 
-def report_stale(spark: SparkSession | None, runs: Sequence[NightRun], config: str) -> list[str]:
+def report_stale(
+    spark: SparkSession | None, runs: Sequence[NightRun], config: str, message: str | None, *, is_renewal: bool
+) -> list[str]:
     """Return lines about results that are now older than their inputs, with the command that renews them."""
+    is_renewed = is_renewal and any(result.status != BEFORE for night_run in runs for result in night_run.results)
+    up_to_date = ["all results are up to date"] if is_renewed else []
     last = max(runs, key=lambda night_run: night_run.night.run_date)
     done = {result.step for result in last.results if result.is_usable}
     if done == {step.name for step in last.night.steps} and not has_later_nights(last.night):
-        return []
+        return up_to_date
     stale_steps = find_stale(spark, last.night, min(night_run.night.run_date for night_run in runs))
     if not stale_steps:
-        return []
+        return up_to_date
     nights = sorted({night for stale in stale_steps for night in stale.nights})
-    command = f"ndcg-spark nightly --config {shlex.quote(config)} --backfill {nights[0]}..{nights[-1]} --stale"
+    options = shlex.join(["--config", config, *(["--message", message] if message else [])])
+    command = f"ndcg-spark nightly {options} --backfill {nights[0]}..{nights[-1]} --stale"
     lines = [f"  {stale.line}" for stale in stale_steps]
     return ["older than their inputs:", *lines, f"  to renew them: {command}"]
 

@@ -48,7 +48,8 @@ def _list_lines(contents: Contents) -> list[str]:
         text = describe_difference(row, contents).rstrip(".")
         lift = "" if row.lift is None else f"{w.format_signed(100 * row.lift, 1)}\u00a0%"
         if lift:
-            text = f"Lift: {lift}" if headline.startswith(text) else f"{text} (lift {lift})"
+            names = f"{w.shorten(name_run(row.run), w.MAX_NAME)} over {w.shorten(name_run(row.baseline), w.MAX_NAME)}"
+            text = f"Lift of {names}: {lift}" if headline.startswith(text) else f"{text} (lift {lift})"
         lines.append(f"{text}.")
     lines += [text for _, text in list_notices(contents)][:_MAX_PER_KIND]
     return [line for line in lines if not headline.startswith(line.rstrip("."))][: MAX_LINES - 1]

@@ -71,8 +71,9 @@ class Queries(Section):
             return replace(queries, not_covered=(not_covered,))
         losses = name_queries(table.find_losses(before=before, baseline=baseline), table.keys)
         others = [clean_text(run) for run, night in scope.earlier.items() if before is not None and night != before]
-        lack = f"Losses of {join_names(map(name_run, others))} against {against} are not shown: it has no such night."
-        return replace(queries, losses=losses, losses_against=against, not_covered=(lack,) if others else ())
+        names = join_names(map(name_run, others))
+        lack = f"Queries that lost the most: not of {names}, without a result on {against}."
+        return replace(queries, losses=losses, losses_against=against, left_out=(lack,) if others else ())
 
 
 def name_queries(rows: Rows, keys: Sequence[str]) -> tuple[QueryRow, ...]:

@@ -36,6 +36,8 @@ MAX_LINES_PER_RUN = 5
 """Segments of a run to name: flagged ones, as many without queries, and as many that got worse."""
 MIN_QUERIES = 5
 """Queries that a segment must have on both nights for its change to be news."""
+_MAX_FOLLOWING = 4
+"""Segments that follow from a flag to name."""
 MAX_AGE_DAYS = 14
 """Age up to which missing nights are named."""
 _RUN_AGAIN = "Running the night again replaces its rows."
@@ -446,7 +448,8 @@ def _list_watched(contents: Contents) -> list[RunResult]:
 
 def _add_run(run: str, text: str, contents: Contents) -> str:
     """Put the name of the run before a text, if the report has several."""
-    return f"{_shorten(name_run(run))}: {text}" if len(contents.results) > 1 else text[:1].upper() + text[1:]
+    is_one_of_several = len(contents.results) > 1 or contents.missing.runs
+    return f"{_shorten(name_run(run))}: {text}" if is_one_of_several else text[:1].upper() + text[1:]
 
 
 def _add_value(result: RunResult, text: str, contents: Contents) -> str:
@@ -663,16 +666,18 @@ def list_contrary_gates(contents: Contents) -> list[str]:
 def _format_flags(contents: Contents) -> list[tuple[str, str]]:
     """Format flags of the night, except what the headline says, as colour and line.
 
-    Flags of runs and of some segments are lines; the others are counted, those that follow from a flag in its line.
+    Flags of runs and of some segments are lines, which name segments that follow from them; the others are counted.
     """
     lines, n_shown = list[tuple[str, str]](), 0
     lead, headline = find_bad_news(contents), write_headline(contents)
     for result in contents.results:
         name, run = _capitalize(_shorten(name_run(result.mean.run))), result.mean.run
-        following = [flag for flag in contents.flags.following if flag.run == run]
-        n_following = Counter(choose_flag_tone(flag.flag, contents) for flag in following)
+        following: dict[str, list[str]] = {}
+        for flag in contents.flags.following:
+            if flag.run == run:
+                following.setdefault(choose_flag_tone(flag.flag, contents), []).append(_shorten(flag.name))
         segments = [flag for flag in contents.flags.segments if flag.run == run][:MAX_LINES_PER_RUN]
-        n_shown += len(following) + len(segments)
+        n_shown += len(segments) + sum(map(len, following.values()))
         flags = []
         if result.flag is not None:
             flags.append((result.flag, f"{name} is flagged tonight: {result.flag}", result.flag))
@@ -683,11 +688,11 @@ def _format_flags(contents: Contents) -> list[tuple[str, str]]:
         for flag_text, line, in_lead in flags:
             tone = choose_flag_tone(flag_text, contents)
             if in_lead not in lead:
-                n = n_following.pop(tone, 0)
-                more = f"; also in {w.pluralize(n, 'more segment', 'more segments')}" if n else ""
+                names = following.pop(tone, [])
+                more = f"; also in {w.join_names(names, _MAX_FOLLOWING)}" if names else ""
                 lines.append((tone, f"{line}{more}."))
-        for tone, n in n_following.items():
-            lines.append((tone, f"{name} is also flagged in {w.pluralize(n, 'segment', 'segments')}."))
+        for tone, names in following.items():
+            lines.append((tone, f"{name} is also flagged in {w.join_names(names, _MAX_FOLLOWING)}."))
     if contents.flags.n_segments > n_shown:
         n_others = w.format_count(contents.flags.n_segments - n_shown)
         lines.append(("worse", f"Other segments flagged tonight: {n_others}."))
@@ -746,12 +751,10 @@ def describe_difference(row: ComparisonRow, contents: Contents) -> str:
     difference = f"{w.format_signed(row.difference, decimals)} {bounds}".rstrip()
     over = f", over {contents.differences.period}" if contents.differences.period else ""
     where = f" where {row.by} is {_shorten(row.name)}" if row.by else ""
-    if row.p_holm is not None and row.low is not None and row.high is not None:  # intervals are not corrected
-        is_better = row.high < 0 if contents.larger_is_better is False else row.low > 0
-        if row.verdict == "not_worse" and is_better:
-            verdict, where = "not clearly better than", f"{where} by the corrected test"
-        elif row.verdict == "unclear" and not row.low <= 0 <= row.high:
-            where += " by the corrected test"
+    excludes_0 = row.low is not None and row.high is not None and not row.low <= 0 <= row.high
+    # Verdicts are corrected for the number of tests, and intervals are not.
+    if row.verdict in ("unclear", "not_worse") and excludes_0 and row.p_holm is not None:
+        where += f" (p {w.format_p_value(row.p_holm)} after Holm)"
     text = f"{_shorten(name_run(row.run))} is {verdict} {_shorten(name_run(row.baseline))}{where}: {difference}{over}"
     return f"{text}{_format_missing(row, contents)}."
 

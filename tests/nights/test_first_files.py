@@ -132,7 +132,8 @@ def test_columns_that_could_be_segments_are_offered(folder):
 def test_the_file_says_why(folder):
     more = {"market": ["a", "b"], "shown_at": [1.5, 2.5], "client": ["x", "y"]}
     write_table(folder / "clicks.parquet", FORMS["other names"] | more)
-    assert init("--input", "clicks.parquet", "--output", "a.toml", "--dataset", "shop").code == 0
+    ended = init("--input", "clicks.parquet", "--output", "a.toml", "--dataset", "shop")
+    assert (ended.code, ended.out.splitlines()[0].split("; ")[0]) == (0, 'a.toml: not used: "shown_at", "client"')
     text = (folder / "a.toml").read_text("utf-8")
     assert 'query-col = "userId"  # by its name: who or what is ranked for\n' in text
     assert text.index('segment-cols = ["market"]') < text.index("[[step]]")

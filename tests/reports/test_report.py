@@ -111,8 +111,8 @@ def test_a_run_that_lacked_a_night_is_compared_with_its_latest(spark):
     queries = [(run, "q", 10, 0.4, 1.0, night, "shop") for run in "ab" for night in NIGHTS]
     schema = "run string, q string, k int, ndcg double, dcg double, run_date date, dataset string"
     drawn = report(create_metrics_table(spark, rows), per_query=spark.createDataFrame(queries, schema))
-    lack = f"Losses of b against {NIGHTS[1].day} January 2026 are not shown: it has no such night."
-    assert drawn.contents.not_covered == [lack]
+    lack = f"Queries that lost the most: not of b, without a result on {NIGHTS[1].day} January 2026."
+    assert drawn.contents.left_out == [lack]
     since = {"a": NIGHTS[1], "b": NIGHTS[0]}
     for each in (*drawn.contents.results, *drawn.contents.segments.rows):
         change = each.change
