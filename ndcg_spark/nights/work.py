@@ -334,7 +334,7 @@ def report_stale(
 ) -> list[str]:
     """Return lines about results that are now older than their inputs, with the command that renews them."""
     is_renewed = is_renewal and any(result.status != BEFORE for night_run in runs for result in night_run.results)
-    up_to_date = ["all results are up to date"] if is_renewed else []
+    up_to_date = ["these results are up to date"] if is_renewed else []
     last = max(runs, key=lambda night_run: night_run.night.run_date)
     done = {result.step for result in last.results if result.is_usable}
     if done == {step.name for step in last.night.steps} and not has_later_nights(last.night):

@@ -164,7 +164,7 @@ def test_a_comparison_is_older_than_means_that_were_computed_again(folder, day):
     renewed = run_night("--backfill", night, "--stale")
     assert read_statuses(renewed) == {"compare-runs": "succeeded"}
     assert "older than" not in renewed.out
-    assert renewed.out.endswith("\nall results are up to date\n")
+    assert renewed.out.endswith("\nthese results are up to date\n")
     assert run_night("--stale").out.endswith("night 2026-01-31: nothing is older than its inputs\n")
 
 
