@@ -125,6 +125,29 @@ def test_a_run_that_lacked_a_night_is_compared_with_its_latest(spark):
     assert f"since {days[NIGHTS[1]]}</span>" not in drawn.html
 
 
+@pytest.mark.parametrize("metric", ["ndcg", "ils", "novelty"])
+@pytest.mark.parametrize("weekday", ["before_paired", "Monday"])
+def test_changes_flagged_against_a_night_have_the_error_of_their_flags(spark, metric, weekday):
+    """Of all queries and of a segment: .01 is clear within 1.96 * .002, not by two means with errors of .01."""
+    series = [("", ""), ("country", "US")]
+    rows = [
+        build_metric_row("", night, value, 0.01, metric=metric, segment_by=by, segment=segment)
+        for night, value in ((NIGHTS[1], 0.30), (NIGHTS[2], 0.31))
+        for by, segment in series
+    ]
+    flags = [
+        (NIGHTS[2], "", by, segment, metric, 10, "high", 5.0, 0.002, 0.31, 0.30, weekday) for by, segment in series
+    ]
+    schema = (
+        "night date, run string, segment_by string, segment string, metric string, k int, status string, z double, "
+        "spread double, value double, median double, weekday string"
+    )
+    contents = report(create_metrics_table(spark, rows), flags=spark.createDataFrame(flags, schema)).contents
+    kind, error = ("up", 0.002) if weekday == "before_paired" else ("unclear", 0.01 * 2**0.5)
+    for each in (*contents.results, *contents.segments.rows):
+        assert (each.change.kind, each.change.half) == (kind, pytest.approx(1.959963984540054 * error))
+
+
 def test_a_comparison_table_of_other_runs_lacks_the_night(spark, metrics):
     """The only run of the night is the baseline of the table."""
     compared = create_comparison_table(spark).where("run_date < '2026-01-31'").withColumn("run", F.lit("gone"))
