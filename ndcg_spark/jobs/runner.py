@@ -561,7 +561,7 @@ def check_job(
         unplanned = {name: source for name, source in logged.items() if source.reference and name not in planned}
         listings = {} if spark is None else list_inputs(spark, unplanned)
         job = Job(spark, request, progress, stack, work, engine, planned=planned)
-        _check_outputs(spark, job, progress)
+        _check_outputs(spark, job, progress, planned)
         job.work.check_columns()
         opened = {name: table for name, table in job.tables.items() if name not in planned}
         return CheckedJob(job.work.schemas(), opened, listings)
@@ -579,7 +579,9 @@ def _print_explanation(job: Job[S]) -> None:
     print("\n".join(map(escape_unprintable, [*lines, job.work.EXPLAINED])))
 
 
-def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) -> None:
+def _check_outputs(
+    spark: SparkSession | None, job: Job[S], progress: Progress, planned: PlannedSchemas = MappingProxyType({})
+) -> None:
     """Refuse outputs that cannot be written or would overwrite other data. Runs no action."""
     request, work = job.request, job.work
     if "rejects" in request.targets:
@@ -587,7 +589,7 @@ def _check_outputs(spark: SparkSession | None, job: Job[S], progress: Progress) 
     if not request.targets and not request.paths:
         return
     schemas = {"rejects": REJECT_SCHEMA, **work.schemas()}
-    frames = {name: table.frame for name, table in job.tables.items()}
+    frames = {name: table.frame for name, table in job.tables.items() if name not in planned}  # those may not exist yet
     listings = job.engine.listings
     used_places = [
         find_used_places(

@@ -90,6 +90,27 @@ def test_a_usual_night(spark, folder):
     assert f'<a href="night-{NIGHT}.html">' in earlier
 
 
+@pytest.fixture
+def schema(spark, tmp_path):
+    name = "night_tables"
+    spark.sql(f"CREATE SCHEMA {name} LOCATION '{tmp_path}/{name}'")
+    yield name
+    spark.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.mark.slow
+@pytest.mark.classic("places of catalog tables")
+def test_the_first_night_of_catalog_tables_that_do_not_exist_yet(spark, folder, schema, monkeypatch):
+    """Each step is checked before the tables that it reads are there."""
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "spark")
+    tables = re.sub(r'"\./(log|metrics|queries|comparisons|flags|weeks)"', rf'"{schema}.\1"', FILE + MORE)
+    write_file(absolute(tables, folder))
+    ended = run_night()
+    assert ended.code == 0, ended.err
+    assert set(read_statuses(ended).values()) == {"succeeded"}
+    assert (folder / f"night-{NIGHT}.html").exists()
+
+
 @pytest.mark.classic("processes of Arrow write folders of this machine")
 def test_a_page_for_flagged_nights_leaves_the_index_of_others_alone(spark, folder):
     """The step `report` is not run, as nothing is flagged on the first night; that is no night without a result."""
