@@ -390,8 +390,11 @@ class Job(Generic[S]):
         """Cache rows until the job ends; False if the platform has no cache."""
         from pyspark.errors import PySparkException
 
+        from ndcg_spark.core.session import merge_cached_partitions
+
         try:
-            frame.persist()
+            with merge_cached_partitions(self.spark):
+                frame.persist()
         except PySparkException:  # some serverless platforms have no cache and compute the rows twice
             return False
         self._stack.callback(frame.unpersist)
@@ -589,7 +592,9 @@ def _check_outputs(
     if not request.targets and not request.paths:
         return
     schemas = {"rejects": REJECT_SCHEMA, **work.schemas()}
-    frames = {name: table.frame for name, table in job.tables.items() if name not in planned}  # those may not exist yet
+    frames = {
+        name: table.frame for name, table in job.tables.items() if name not in planned
+    }  # those may not exist yet
     listings = job.engine.listings
     used_places = [
         find_used_places(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from ndcg_spark.core.session import task_limit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+CACHED = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 ROWS = [("q1", "a", 0.9, 1, 2), ("q1", "b", 0.8, 2, 0), ("q2", "c", 0.7, 1, 1)]
 
 
@@ -118,13 +120,12 @@ def test_jobs_of_a_run(spark: SparkSession, path: Path, tmp_path: Path) -> None:
         assert jobs_of(spark, *options, "--output", tmp_path / "metrics", "--confidence", "0.9") == 6
 
 
-def tasks_of(frame: DataFrame) -> list[int]:
-    """Tasks of each stage that an action on a table runs."""
-    spark = frame.sparkSession
-    group = f"tasks {id(frame)}"
+def tasks_of(spark: SparkSession, action: Callable[[], object]) -> list[int]:
+    """Tasks of each stage that an action runs."""
+    group = f"tasks {id(action)}"
     spark.sparkContext.setJobGroup(group, group)
     try:
-        frame.collect()
+        action()
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     tracker = spark.sparkContext.statusTracker()
@@ -143,8 +144,20 @@ def test_tasks_without_adaptive_execution_are_those_of_cores(spark: SparkSession
         if "judged" in kind:
             options["judgments"] = table.select("query_id", "item_id", "relevance")
             table = table.drop("relevance")
-        actual = tasks_of(evaluate(str(path) if kind == "path" else table, k=3, **options).summary)
+        actual = tasks_of(spark, evaluate(str(path) if kind == "path" else table, k=3, **options).summary.collect)
     assert max(actual) <= 2 + ("judged" in kind) * 2, actual
+
+
+@pytest.mark.classic("tasks are counted through sparkContext")
+def test_adaptive_execution_merges_partitions_of_cached_tables(
+    spark: SparkSession, path: Path, tmp_path: Path
+) -> None:
+    """A job caches the metrics of queries; Spark leaves the partitions of cached tables alone unless it is told."""
+    options = ("--source", "spark", "--run-date", "2026-01-31", "--per-query-output", tmp_path / "queries")
+    with session_settings(spark, spark__sql__adaptive__enabled="true", spark__sql__shuffle__partitions=20):
+        before = spark.conf.get(CACHED)
+        assert max(tasks_of(spark, lambda: run_mean_ndcg("--input", path, *options))) < 20
+        assert spark.conf.get(CACHED) == before
 
 
 def test_tasks_are_left_to_spark_where_it_adapts_or_does_not_know_the_size(spark: SparkSession, path: Path) -> None:
