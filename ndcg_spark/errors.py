@@ -143,6 +143,12 @@ def escape_json(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
+def end_sentence(text: str) -> str:
+    """End a text with one full stop, unless it is a question."""
+    sentence = text.rstrip(".")
+    return sentence if sentence.endswith("?") else f"{sentence}."
+
+
 def to_one_line(text: str) -> str:
     """Put a message on one printable line; words of more than 300 characters, such as ids, are cut."""
     return _LONG_WORD.sub(r"\1…", escape_unprintable(" ".join(text.split())))

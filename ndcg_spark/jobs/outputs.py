@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ndcg_spark.core.failures import extract_refusal
 from ndcg_spark.core.row_counts import describe_bad_rows
-from ndcg_spark.errors import InputRefusedError, NdcgSparkError, get_message
+from ndcg_spark.errors import InputRefusedError, NdcgSparkError, end_sentence, get_message
 from ndcg_spark.jobs.logs import Progress
 from ndcg_spark.jobs.options import format_flag
 from ndcg_spark.jobs.places import Target
@@ -138,7 +138,7 @@ def build_refusal(error: Exception, work: Work[Any]) -> NdcgSparkError | None:
         with_hint = work.add_hint(message)
         if own_error is not None and with_hint == message:
             return own_error
-        return InputRefusedError(f"{with_hint.rstrip('.')}. Nothing was written.")
+        return InputRefusedError(f"{end_sentence(with_hint)} Nothing was written.")
     descriptions = [describe_bad_rows(rows, name) for name, rows in counts.items() if rows.rejected]
     hint = 'Nothing was written; --on-invalid reject (in a file: on-invalid = "reject") leaves such rows out.'
     if any("null_score" in rows.rejected for rows in counts.values()):

@@ -24,6 +24,7 @@ from ndcg_spark.errors import (
     InputRefusedError,
     NdcgSparkError,
     PartlyWrittenError,
+    end_sentence,
     escape_unprintable,
     find_refusal,
     get_message,
@@ -629,8 +630,7 @@ def _convert_refusals(job: Job[S]) -> Iterator[None]:
         if type(refused) is InputRefusedError and job.request.command.outputs:
             text = get_message(refused)
             if "nothing was written" not in text.lower():
-                sentence = text if text.endswith("?") else f"{text.rstrip('.')}."
-                refused = InputRefusedError(f"{sentence} Nothing was written.")
+                refused = InputRefusedError(f"{end_sentence(text)} Nothing was written.")
         raise refused from error
 
 

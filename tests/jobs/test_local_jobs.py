@@ -281,7 +281,12 @@ def test_refusals(spark, tmp_path, rankings):
     unjudged = [Row(query="Q", item=f"i{n}", score=None, relevance=1.0) for n in range(3)]
     judgments = write_judgments(tmp_path / "judgments.parquet", unjudged)
     run = write_run(tmp_path / "run.parquet", build_ranking([3, 2, 0]))
-    asked = [(("--input", run, "--judgments", judgments), "none of its queries is judged")]
+    ranks = write_table(tmp_path / "ranks.parquet", {"query_id": ["q", "q"], "item_id": ["a", "b"], "pos": [1, 1],
+                                                     "relevance": [1, 0]})  # fmt: skip
+    asked = [
+        (("--input", run, "--judgments", judgments), "none of its queries is judged"),
+        (("--input", ranks, "--rank-col", "pos"), "is the query key complete? Nothing was written."),
+    ]
     for at, (table, arguments) in enumerate(REFUSED.values()):
         path = tmp_path / table if isinstance(table, str) else rankings
         if isinstance(table, dict):
