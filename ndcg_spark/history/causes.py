@@ -37,7 +37,7 @@ class Cause:
         else:
             name, change = format_series(dict(flag)), f" is {flag['value']:.4f} on {flag['night']}"
         if status == ONGOING:
-            change += f", {flag['median']:.4f} before it was flagged"
+            change += f", {flag['median']:.4f} before it changed"
         if status in (LOW, HIGH):
             usual = "before" if str(flag["weekday"]).startswith("before") else "usually"
             side = "below" if status == LOW else "above"

@@ -481,11 +481,11 @@ def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
         if row["status"] == ONGOING:
             return (
                 f"{name} is {row['value']:.6f} on {row['night']}, still different from {before['value']:.6f} on "
-                f"{day_to_date(before['day'])}, before it was flagged on {day_to_date(flagged['day'])}; {short}"
+                f"{day_to_date(before['day'])}, before it changed on {day_to_date(flagged['day'])}; {short}"
             )
         return (
             f"{name} is {row['value']:.6f} on {row['night']}, again as on {day_to_date(before['day'])} "
-            f"({before['value']:.6f}), before it was flagged on {day_to_date(flagged['day'])}; {short}"
+            f"({before['value']:.6f}), before it changed on {day_to_date(flagged['day'])}; {short}"
         )
     if is_against_night_before(row):
         scale = f"{row['spread']:.6f}; limit {row['limit']:.2f}, level {LEVEL:g}"

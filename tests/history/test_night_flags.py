@@ -538,7 +538,7 @@ def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
             before = max(at for at in range(last) if values[at] == 0.6)
             assert (row["median"], row["weekday"], row["z"] < 0) == (values[before], "before_flag", True)
             assert (
-                f"still different from {values[before]:.6f} on {nth_night(before)}, before it was flagged on "
+                f"still different from {values[before]:.6f} on {nth_night(before)}, before it changed on "
                 in row["rule"]
             )
 
