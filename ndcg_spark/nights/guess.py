@@ -122,19 +122,26 @@ def choose_columns(
             query = choose_column(info, "query", NAMES["query"], taken, named.get("query"))
             relevances = [Choice("relevance", arrays.column, "relevances in the order of the list")]
             return [*([query] if query else []), *relevances, *_choose_run(info, named)]
-    query, item = (_require_column(info, option, named) for option in ("query", "item"))
+    query, item = (choose_column(info, name, NAMES[name], taken, named.get(name)) for name in ("query", "item"))
     score = None if "rank" in named else choose_column(info, "score", NAMES["score"], taken, named.get("score"))
     order = score or choose_column(info, "rank", NAMES["rank"], taken, named.get("rank"))
-    if order is None:
-        missing = _describe_missing(info, "score or rank", f"{NAMES['score']} {NAMES['rank']}")
-        raise InputRefusedError(f"{missing}; name it with --score-col or --rank-col")
-    names = NAMES["relevance"]
-    relevance = choose_column(judged, "relevance", names, [order.column, *taken], named.get("relevance"))
-    if relevance is None:
-        hint = ", or the table that has it with --judgments" if judgments is None else ""
-        missing = _describe_missing(judged, "relevance", names)
-        raise InputRefusedError(f"{missing}; name it with --relevance-col{hint}")
-    return [query, item, order, relevance, *_choose_run(info, named)]
+    used = [order.column, *taken] if order else taken
+    relevance = choose_column(judged, "relevance", NAMES["relevance"], used, named.get("relevance"))
+    of_relevance = "--relevance-col" if judgments else "--relevance-col, or the table that has it with --judgments"
+    wanted = [
+        (query, info, "query", NAMES["query"], "--query-col"),
+        (item, info, "item", NAMES["item"], "--item-col"),
+        (order, info, "score or rank", f"{NAMES['score']} {NAMES['rank']}", "--score-col or --rank-col"),
+        (relevance, judged, "relevance", NAMES["relevance"], of_relevance),
+    ]
+    missing: dict[str, list[str]] = {}
+    for choice, table, what, names, flag in wanted:
+        if choice is None:
+            text = f"the {what}, such as {_list_names(names)}: name it with {flag}"
+            missing.setdefault(_describe_lack(table), []).append(text)
+    if missing:
+        raise InputRefusedError("; ".join(f"{lack} {'; '.join(texts)}" for lack, texts in missing.items()))
+    return [*(choice for choice, *_ in wanted if choice is not None), *_choose_run(info, named)]
 
 
 def _choose_list_columns(
@@ -144,8 +151,8 @@ def _choose_list_columns(
     query = choose_column(info, "query", NAMES["query"], taken, named.get("query"))
     relevant = choose_column(judgments or info, "relevant", RELEVANT, taken)
     if relevant is None:
-        missing = _describe_missing(judgments or info, "relevant items", RELEVANT)
-        raise InputRefusedError(f"{missing}; a file written by hand (docs/examples/night.toml) can name any column")
+        lack = f"{_describe_lack(judgments or info)} the relevant items, such as {_list_names(RELEVANT)}"
+        raise InputRefusedError(f"{lack}; a file written by hand (docs/examples/night.toml) can name any column")
     return [*([query] if query else []), ranked, relevant, *(_choose_run(info, named) if "run" in named else [])]
 
 
@@ -154,18 +161,12 @@ def _choose_run(info: TableInfo, named: Mapping[str, str]) -> list[Choice]:
     return [run] if run else []
 
 
-def _require_column(info: TableInfo, option: str, named: Mapping[str, str]) -> Choice:
-    choice = choose_column(info, option, NAMES[option], [*named.values()], named.get(option))
-    if choice is None:
-        raise InputRefusedError(f"{_describe_missing(info, option, NAMES[option])}; name it with --{option}-col")
-    return choice
+def _describe_lack(info: TableInfo) -> str:
+    return f"no column of the {info.label} ({', '.join(info.names)}) has a usual name for"
 
 
-def _describe_missing(info: TableInfo, option: str, names: str) -> str:
-    return (
-        f"no column of the {info.label} ({', '.join(info.names)}) has a usual name for the {option}, such as "
-        f"{', '.join(names.split()[:4])}"
-    )
+def _list_names(names: str) -> str:
+    return ", ".join(names.split()[:4])
 
 
 def list_other_columns(info: TableInfo, used: Sequence[str]) -> list[str]:
@@ -237,11 +238,12 @@ def _write_lines(
         if night
         else "# If each night has its own input, write {run_date} in place of the date."
     )
-    yield f"dataset = {json.dumps(dataset, ensure_ascii=False)}"
+    yield f"dataset = {json.dumps(dataset, ensure_ascii=False)}  # any name; results are stored under it"
     yield 'run-log = "./run_log"'
     yield from (_write_line(choice) for choice in choices if choice.option == "query")  # every step needs it
     others = list_other_columns(info, [choice.column for choice in choices])
-    note = "a mean and a comparison for each of their values, too"
+    pairs = f'; "{segments[0]}+{segments[1]}" adds their pairs' if len(segments) > 1 else ""
+    note = f"a mean and a comparison for each of their values, too{pairs}"
     if segments:
         yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # {note}"
     elif others:
@@ -268,7 +270,7 @@ def _write_lines(
     yield (
         '# on-invalid = "reject"  # bad rows are left out instead of refused; max-reject-fraction = 0.01 limits them'
     )
-    yield '# gate = ["ndcg@10>=0.4"]  # exit code 3 if the mean is lower'
+    yield '# gate = ["ndcg@10>=0.4"]  # exit code 3 if the mean of a ranker is lower'
     yield 'output = "./metrics"'
     yield 'per-query-output = "./queries"'
     if any(choice.option == "run" for choice in choices):
@@ -283,7 +285,7 @@ def _write_lines(
         yield f'command = "{command}"'
         yield f'output = "{output}"'
         if command == "report" and any(choice.option == "run" for choice in choices):
-            yield '# production = "..."  # the ranker whose bad news comes first'
+            yield '# production = "..."  # the ranker whose bad news comes first; by default, the worst news of any'
         if command == "flag-changes":
             yield "# fail-on-flag = true  # exit code 3 if the night is flagged"
     yield 'index = "index.html"  # all nights, with links to their pages'

@@ -148,7 +148,8 @@ def test_the_file_says_why(folder):
     [
         (
             {"a": [1], "b": [2]},
-            "has a usual name for the query, such as query_id, qid, query, queryid; name it with --query-col",
+            "(a, b) has a usual name for the query, such as query_id, qid, query, queryid: name it with --query-col; "
+            "the item, such as",
         ),
         ({"query_id": ["q"], "item_id": ["i"]}, "score or rank"),
         ({"query_id": ["q"], "item_id": ["i"], "score": ["high"]}, "score or rank"),
