@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -19,7 +20,12 @@ from ndcg_spark.reports.sentences import choose_flag_tone, find_bad_news, write_
 
 NO_RESULT = "no result"
 _VERDICT = re.compile(r'<meta name="verdict" content="(good|bad): ([^"]*)">')
-_ROW = re.compile(r'(<tr><th scope="row">(?:<a [^>]*>)?<time>([-\d]+)</time>.*?</tr>)')
+_COLUMN = re.compile(r'<th scope="col" class="n"><bdi>(.*?)</bdi></th>')
+_ROW = re.compile(
+    r'<tr>(<th scope="row">(?:<a [^>]*>)?<time>([-\d]+)</time>(?:</a>)?</th>)'
+    r'((?:<td class="n">.*?</td>)*)(<td .*?)</tr>'
+)
+_CELL = re.compile(r'<td class="n">(.*?)</td>')
 _SPARKLINE = re.compile(r'<svg class="sparkline".*?</svg>')
 _MAX_HEAD = 4096
 """Characters at the start of a page that contain its verdict."""
@@ -28,35 +34,53 @@ _WIDTH, _HEIGHT, _MARGIN = 320, 48, 4
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """A night: its verdict, the mean of each run, and the name of its page, if there is one."""
+    """A night: its verdict, the means by column, and the name of its page, if there is one."""
 
     night: date
     verdict: str
     is_bad: bool | None
     """None: without flags and gates."""
-    means: tuple[str, ...] = ()
+    means: Mapping[str, str] = field(default_factory=dict)
     page: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnRow:
+    """A night of an index that was drawn before: the HTML of its first and last cell, and the means by column."""
+
+    head: Markup
+    means: Mapping[str, str]
+    verdict: Markup
 
 
 def draw_index(contents: Contents, page: str, previous: str = "") -> str:
     """Draw the index of nights up to that of a report, whose page is written to `page`.
 
-    Of the `previous` text of the index, later nights are kept, and reasons why nights have no result.
+    Of the `previous` text of the index, later nights are kept, the means of runs that this night lacks, the order of
+    columns, and reasons why nights have no result.
     """
-    rows = {night: Markup(row) for row, night in _ROW.findall(previous)}  # ours
-    later_rows = [row for night, row in rows.items() if contents.run_date and night > str(contents.run_date)]
-    sparkline = _SPARKLINE.search(previous) if later_rows else None
+    columns, drawn_rows = _read_rows(previous)
+    runs, last = [*map(name_run, contents.runs)], str(contents.run_date or "")
+    rows: list[IndexRow | DrawnRow] = [row for night, row in drawn_rows.items() if last and night > last]
+    has_later_rows = bool(rows)
+    for row in list_nights(contents, Path(page)):
+        before = drawn_rows.get(str(row.night))
+        if before and not row.means and "<a " not in before.head:
+            rows.append(before)  # why the night has no result
+            continue
+        of_others = {name: mean for name, mean in before.means.items() if name not in runs} if before else {}
+        rows.append(replace(row, means={**of_others, **row.means}))
+    columns += [name for name in runs if name not in columns]
+    sparkline = _SPARKLINE.search(previous) if has_later_rows else None
     drawn = contents.production if contents.production in contents.runs else contents.runs[0]
     points = contents.trend.nights.get(drawn, ())
     return load_template("index.html.jinja").render(
         c=contents,
         css=Markup(build_styles()),  # ours
-        later_rows=later_rows,
-        rows=list_nights(contents, Path(page)),
-        rows_without_result={night: row for night, row in rows.items() if "<a " not in row},
+        columns=[name for name in columns if any(name in row.means for row in rows)],
+        rows=rows,
         spark=_draw_sparkline(points) if sparkline is None else Markup(sparkline[0]),
         drawn=name_run(drawn),
-        name_run=name_run,
         version=__version__,
         w=wording,
     )
@@ -73,8 +97,8 @@ def list_nights(contents: Contents, page: Path) -> list[IndexRow]:
         points = [_find_point(contents, run, night) for run in contents.runs]
         watched = [run for run in contents.runs if run == contents.production] or contents.runs
         lacking = [run for run in watched if night in contents.trend.find_gaps(run)]
-        values = [None if point is None else point.mean.value for point in points]
-        means = tuple(wording.format_number(value, contents.decimals) for value in values)
+        values = {name_run(point.mean.run): point.mean.value for point in points if point is not None}
+        means = {name: wording.format_number(value, contents.decimals) for name, value in values.items()}
         name = _find_page(contents, night, page)
         verdict: tuple[str, bool | None] | None = read_verdict(page.parent / name) if name else None
         if night == contents.run_date:
@@ -82,6 +106,17 @@ def list_nights(contents: Contents, page: Path) -> list[IndexRow]:
         text, is_bad = verdict or _judge_night(contents, [point for point in points if point is not None], lacking)
         rows.append(IndexRow(night, text, is_bad, means, name))
     return rows
+
+
+def _read_rows(index: str) -> tuple[list[str], dict[str, DrawnRow]]:
+    """Read the columns and the rows by night from the text of an index, which is ours."""
+    columns = [html.unescape(name) for name in _COLUMN.findall(index)]
+    rows = {}
+    for head, night, cells, verdict in _ROW.findall(index):
+        means = dict(zip(columns, map(Markup, _CELL.findall(cells)), strict=False))
+        known = {name: mean for name, mean in means.items() if mean != wording.NOTHING}
+        rows[night] = DrawnRow(Markup(head), known, Markup(verdict))
+    return columns, rows
 
 
 def add_night_without_result(index: str, night: date, reason: str) -> str:
