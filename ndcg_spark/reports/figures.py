@@ -224,7 +224,8 @@ def _draw_curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
             places = [(at_end if mean.k is None else mean.k) * shift for mean in part]
             values = [mean.value or 0.0 for mean in part]
             bounds = [[_cut_bound(mean, end) for mean in part] for end in ("low", "high")]
-            _draw_arrows(axes, places, part, _choose_style(at)["color"])
+            style = _choose_style(contents.styles[run])
+            _draw_arrows(axes, places, part, style["color"])
             axes.errorbar(
                 places,
                 values,
@@ -232,7 +233,7 @@ def _draw_curve(contents: Contents, shape: Shape, legend: bool) -> Figure:
                 elinewidth=1.5,
                 capsize=3,
                 label=name_run(run) if part[0].k is not None else None,
-                **_choose_style(at),
+                **style,
             )
     ticks = [*map(float, cutoffs), *([at_end] if any(mean.k is None for mean in contents.curve) else [])]
     axes.set_xscale("log")
@@ -267,9 +268,9 @@ def _format_value_axis(axes: Axes) -> None:
 def _draw_trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
     figure, (axes,) = _create_axes(shape)
     bands = len(contents.runs) <= 3
-    for at, run in enumerate(contents.runs):
+    for run in contents.runs:
         nights = [night for night in contents.trend.nights.get(run, ()) if night.mean.value is not None]
-        style = _choose_style(at)
+        style = _choose_style(contents.styles[run])
         hide_markers = len(nights) > (60 if shape.is_wide else 25)
         for number, part in enumerate(split_at_gaps(nights)):
             part_days = [night.run_date for night in part]
@@ -419,7 +420,7 @@ def _draw_distributions(contents: Contents, shape: Shape, legend: bool) -> Figur
         width = (distribution.high - distribution.low) / len(distribution.counts)
         middles = [edge + width / 2 for edge in distribution.edges[:-1]]
         heights = [100 * n / max(1, distribution.n_queries) for n in distribution.counts]
-        colour = choose_colour(contents.runs.index(distribution.run))
+        colour = choose_colour(contents.styles[distribution.run])
         axes.bar(middles, heights, width=width * 0.92, color=colour, linewidth=0)
         median = distribution.quartiles[1]
         if median is not None and distribution.low <= median <= distribution.high:

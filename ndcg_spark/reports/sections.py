@@ -49,6 +49,8 @@ class Flags(Section):
     """Runs and segments that were flagged before and are back to usual on the night; one for each cause."""
     ongoing: tuple[contents.SegmentFlag, ...] = ()
     """Runs and segments that were flagged before, changed to the worse, and are still away; one for each cause."""
+    ongoing_runs: dict[str, contents.SegmentFlag] = field(default_factory=dict)
+    """All queries of runs for which that is so, whatever the cause."""
 
     @classmethod
     def read(cls, table: FlagTable | None, scope: Scope) -> Flags:
@@ -73,6 +75,7 @@ class Flags(Section):
             n_segments=rows.n_segments,
             recovered=_read_causes(rows.recovered),
             ongoing=_read_causes(rows.ongoing),
+            ongoing_runs={flag.run: flag for flag in map(_read_segment_flag, rows.ongoing) if not flag.by},
             earlier_segments={
                 (row["night"], clean_text(row["run"])): (
                     _read_segment_flag({"run": row["run"], **row["farthest"]}),
@@ -490,6 +493,12 @@ class Contents:
     def runs(self) -> tuple[str, ...]:
         """Runs, the best first; if neither direction is better, the highest first."""
         return tuple(result.mean.run for result in self.results)
+
+    @property
+    def styles(self) -> dict[str, int]:
+        """Number of the colour and marker of each run: by name, so that it is the same each night."""
+        names = sorted({*self.runs, *(series.last.run for series in self.missing.runs)})
+        return {run: at for at, run in enumerate(names)}
 
     @property
     def result_tables(self) -> list[tuple[str, list[RunResult]]]:

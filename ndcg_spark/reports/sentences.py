@@ -100,7 +100,8 @@ def write_headline(contents: Contents) -> str:
     overall = [row for row in contents.differences.rows if not row.by]
     if overall and all(result.change.kind == "first" for result in watched):
         return f"{describe_difference(overall[0], contents).rstrip('.')}; no earlier night to compare with"
-    recovered = (_describe_recoveries(result.mean.run, contents) for result in watched)
+    by_importance = [*watched, *(result for result in contents.results if result not in watched)]
+    recovered = (_describe_recoveries(result.mean.run, contents) for result in by_importance)
     return next(filter(None, recovered), "") or _describe_value(watched[0], contents, with_run=True)
 
 
@@ -139,6 +140,8 @@ def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
     empty_segments = _choose_watched(_find_empty_segments(contents), contents)
     yield empty_segments, f"Check whether the input has its queries. {_RUN_AGAIN}"
     yield _find_worse_segment(contents), _SEE_SEGMENTS
+    missing_runs = _describe_missing_runs(replace(contents, production=None))
+    yield next(iter(missing_runs), ""), f"Check whether the input has its rows. {_RUN_AGAIN}"
     problem = next(iter(contents.problems), "").partition(". ")[0].rstrip(".")
     yield problem, "Correct the cause, then run the night again."
     yield _find_flag(contents, worse=False), _SEE_SEGMENTS
@@ -265,7 +268,12 @@ def _find_ongoing(contents: Contents) -> News:
         # The table of flags may lack the night of the flag.
         change = "changed" if flag.since is None else f"was flagged on {w.format_day(flag.since)}"
         before = f"it was {_format_value(flag.before, contents)} before it {change}"
-        news.append((flag.run, f"{contents.label}{where} is still {_format_value(flag.value, contents)}; {before}"))
+        text = f"{contents.label}{where} is still {_format_value(flag.value, contents)}; {before}"
+        overall = contents.flags.ongoing_runs.get(flag.run)
+        if flag.by and overall is not None:
+            value, value_before = (_format_value(number, contents) for number in (overall.value, overall.before))
+            text += f"; {labels.OVERALL} {value}, {value_before} before"
+        news.append((flag.run, text))
     return news
 
 
@@ -335,18 +343,22 @@ def _find_worse_run(contents: Contents) -> str:
 
 
 def _describe_loss(result: RunResult, contents: Contents) -> str:
-    """Describe the loss of a run; if all runs got worse since the same night, and no segment is why, that of all."""
-    results, since = contents.results, result.change.since
-    is_shared = all(
-        choose_tone(each.change.kind, contents) == "worse" and each.change.since == since for each in results
-    )
+    """Describe the loss of a run; if all runs got worse, and no segment is why, that of all."""
+    results, nights = contents.results, {each.change.since for each in contents.results}
+    is_shared = all(choose_tone(each.change.kind, contents) == "worse" for each in results)
     if len(results) < 2 or not is_shared or _find_main_segment(result, contents):
         return _describe_value(result, contents, with_run=True)
     who = "both rankers" if len(results) == 2 else f"all {len(results)} rankers"
     by_importance = [result, *(each for each in results if each is not result)]
-    moves = w.join_names((_describe_distance(each, contents) for each in by_importance), 3)
-    night = name_night(since, contents.run_date)
-    return f"{contents.label} of {who} {_choose_verb(contents)} since {night}: {moves}"
+    if len(nights) > 1:
+        moves = [
+            f"{_describe_distance(each, contents)} since {name_night(each.change.since, contents.run_date)}"
+            for each in by_importance
+        ]
+        return f"{contents.label} of {who} {_choose_verb(contents)}: {w.join_names(moves, 2)}"
+    moves = [_describe_distance(each, contents) for each in by_importance]
+    night = name_night(result.change.since, contents.run_date)
+    return f"{contents.label} of {who} {_choose_verb(contents)} since {night}: {w.join_names(moves, 3)}"
 
 
 def _describe_distance(result: RunResult, contents: Contents) -> str:
@@ -494,8 +506,11 @@ def find_named_segment(contents: Contents) -> SegmentRow | None:
     """Find the segment that the headline names as the cause; None if it names none."""
     headline = write_headline(contents)
     named = [result for result in contents.results if _names_run(headline, result.mean.run)]
-    segments = (_find_main_segment(result, contents) for result in named or contents.results)
-    return next((row for row in segments if row is not None and _name_segment(row.mean) in headline), None)
+    segments = [_find_main_segment(result, contents) for result in named or contents.results]
+    ongoing = {(flag.run, flag.by, flag.segment) for flag in contents.flags.ongoing}
+    rows = contents.segments.rows
+    segments += [row for row in rows if (row.mean.run, row.mean.by, row.mean.segment) in ongoing]
+    return next((row for row in segments if row is not None and f"{_name_segment(row.mean)} " in headline), None)
 
 
 def _names_run(headline: str, run: str) -> bool:
@@ -756,7 +771,24 @@ def describe_difference(row: ComparisonRow, contents: Contents) -> str:
     if row.verdict in ("unclear", "not_worse") and excludes_0 and row.p_holm is not None:
         where += f" (p {w.format_p_value(row.p_holm)} after Holm)"
     text = f"{_shorten(name_run(row.run))} is {verdict} {_shorten(name_run(row.baseline))}{where}: {difference}{over}"
-    return f"{text}{_format_missing(row, contents)}."
+    return f"{text}{_format_missing(row, contents)}{describe_trouble(row, contents)}."
+
+
+def describe_trouble(row: ComparisonRow, contents: Contents) -> str:
+    """Say of a run that is better than its baseline over all queries if only the baseline is flagged; else empty."""
+    if row.verdict != "better" or row.by or contents.differences.period:
+        return ""
+    trouble = "" if _find_trouble(row.run, contents) else _find_trouble(row.baseline, contents)
+    return f", while {_shorten(name_run(row.baseline))} {trouble}" if trouble else ""
+
+
+def _find_trouble(run: str, contents: Contents) -> str:
+    """Say whether a run or one of its segments is flagged as worse, or is still away from usual; else empty."""
+    flags = [result.flag for result in contents.results if result.mean.run == run and result.flag]
+    flags += [flag.flag for flag in contents.flags.segments if flag.run == run]
+    if any(choose_flag_tone(flag, contents) == "worse" for flag in flags):
+        return "is flagged"
+    return "has not recovered" if any(flag.run == run for flag in contents.flags.ongoing) else ""
 
 
 def _format_missing(row: ComparisonRow, contents: Contents) -> str:

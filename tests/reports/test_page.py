@@ -24,11 +24,11 @@ from support.reports import (
 from tinyhtml5.parser import HTMLParser
 
 from ndcg_spark.reports.assembly import Report
-from ndcg_spark.reports.contents import Change, SegmentFlag
+from ndcg_spark.reports.contents import Change, MissingSeries, SegmentFlag
 from ndcg_spark.reports.index import add_night_without_result, draw_index, list_nights
 from ndcg_spark.reports.queries import read_changed_queries
 from ndcg_spark.reports.reading import Scope
-from ndcg_spark.reports.sections import Flags
+from ndcg_spark.reports.sections import Contents, Flags
 from ndcg_spark.reports.sentences import write_headline
 
 XHTML = "{http://www.w3.org/1999/xhtml}"
@@ -269,6 +269,51 @@ def test_index_lists_nights_with_verdicts_and_existing_pages(tmp_path):
     assert '<a href="night-2026-01-28.html"><time>2026-01-28</time></a>' in page
     assert "<script" not in page
     assert page.count("<polyline") == 1
+
+
+def _read_index(text: str) -> dict[str, dict[str, str]]:
+    """Return the means of the nights of an index, by night and column."""
+    names = re.findall(r'<th scope="col" class="n"><bdi>(.*?)</bdi></th>', text)
+    rows = re.findall(r"<time>([-\d]+)</time>(.*?)</tr>", text)
+    return {night: dict(zip(names, re.findall(r'<td class="n">(.*?)</td>', row), strict=True)) for night, row in rows}
+
+
+def _build_night(until: date, values: dict[str, dict[int, float]]) -> Contents:
+    """Build the contents of a night of January 2026 from means by run and day."""
+    return build_contents(
+        [
+            build_metric_row(run, date(2026, 1, day), value, 0.002)
+            for run, days in values.items()
+            for day, value in days.items()
+            if day <= until.day
+        ]
+    )
+
+
+def test_means_of_the_index_stay_in_the_columns_of_their_runs(tmp_path):
+    """The best run changes, `b` lacks the 30th, `c` is new on the 31st; nights are drawn again in another order."""
+    values = {"a": {28: 0.5, 29: 0.2, 30: 0.5, 31: 0.5}, "b": {28: 0.4, 29: 0.4, 31: 0.6}, "c": {31: 0.3}}
+    index = ""
+    for day in (28, 29, 30, 31, 29, 30, 28):
+        contents = _build_night(date(2026, 1, day), {run: days for run, days in values.items() if day in days})
+        index = draw_index(contents, str(tmp_path / f"night-2026-01-{day}.html"), index)
+        shown = {int(night[-2:]): means for night, means in _read_index(index).items()}
+        for night, means in shown.items():
+            expected = {run: f"{days[night]:.4f}" for run, days in values.items() if night in days}
+            assert {run: mean for run, mean in means.items() if mean != "\u2014"} == expected, (day, night)
+    assert list(_read_index(index)["2026-01-31"]) == ["a", "b", "c"]
+
+
+def test_a_ranker_has_the_same_colour_each_night():
+    """Whichever is best, and if the other one is missing."""
+    usual = _build_night(date(2026, 1, 28), {"a": {28: 0.5}, "b": {28: 0.4}})
+    swapped = _build_night(date(2026, 1, 28), {"a": {28: 0.4}, "b": {28: 0.5}})
+    alone = _build_night(date(2026, 1, 28), {"b": {28: 0.5}})
+    gone = MissingSeries(last=usual.results[0].mean, night=date(2026, 1, 27))
+    alone = replace(alone, missing=replace(alone.missing, runs=(gone,)))
+    assert usual.styles == swapped.styles == alone.styles == {"a": 0, "b": 1}
+    colours = [re.findall(r'class="marker run-(\d)"', Report(contents).html)[0] for contents in (usual, swapped)]
+    assert colours == ["0", "1"]
 
 
 def test_draw_index_keeps_later_nights_and_reasons_of_the_previous_one(tmp_path):

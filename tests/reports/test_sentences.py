@@ -26,7 +26,7 @@ from support.reports import (
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.reports import ReportLimits
 from ndcg_spark.reports.assembly import Report, choose_shown_runs
-from ndcg_spark.reports.contents import Change, SegmentFlag, split_at_gaps
+from ndcg_spark.reports.contents import Change, MissingSeries, SegmentFlag, split_at_gaps
 from ndcg_spark.reports.index import add_night_without_result
 from ndcg_spark.reports.local_reading import LocalFlags
 from ndcg_spark.reports.message import _describe_share, build_message
@@ -179,6 +179,11 @@ def test_rankers_that_fall_alike_are_told_together():
     first = "b by 0.0900 to 0.3900, a by"  # the production run, or the one with the largest loss
     assert first in write_headline(replace(both, production="b"))
     assert list_changes(both) == []
+    rows = [build_metric_row("b", NIGHTS[0], 0.5, 0.001), build_metric_row("b", NIGHTS[2], 0.4, 0.001)]
+    rows += [build_metric_row("a", NIGHTS[1], 0.6, 0.001), build_metric_row("a", NIGHTS[2], 0.5, 0.001)]
+    apart = build_contents(rows)
+    since = "a by 0.1000 to 0.5000 since 29 January 2026, b by 0.1000 to 0.4000 since 28 January 2026"
+    assert write_headline(apart) == f"NDCG@10 of both rankers fell: {since}"
     three = build(a=(0.5, 0.4), b=(0.48, 0.39), c=(0.3, 0.3))
     assert write_headline(three) == "NDCG@10 of a fell by 0.1000 to 0.4000 since 29 January 2026"
 
@@ -192,7 +197,11 @@ def test_a_recovery_is_told_before_the_value():
     recovered = "a has recovered: country=US (0.4000 after 0.1000)"
     assert (find_bad_news(contents), write_headline(contents)) == ("", recovered)
     assert list_notices(contents) == []  # nothing is said twice
-    assert list_notices(replace(contents, production="b")) == [("better", f"{recovered}.")]
+    assert write_headline(replace(contents, production="b")) == recovered
+    of_both = replace(contents.flags, recovered=(back, replace(back, run="b")))
+    of_b = replace(contents, flags=of_both, production="b")
+    assert write_headline(of_b) == recovered.replace("a has", "b has")
+    assert list_notices(of_b) == [("better", f"{recovered}.")]
 
 
 def test_a_flag_counts_the_segments_that_follow_from_it():
@@ -253,8 +262,10 @@ def test_a_flagged_change_has_the_error_of_its_flag(error, kind):
 def test_only_what_was_worse_recovers(metric, before, tone):
     """A value that was flagged for being better than usual is not good news when it is usual again."""
     rows = [build_metric_row(run, night, 0.4, 0.01, metric=metric) for run in "ab" for night in NIGHTS[1:]]
-    flag = SegmentFlag(run="b", by="", segment="", flag="recovered", value=0.4, before=before)
-    contents = build_contents(rows, (metric, 10), flags=Flags(recovered=(flag,)), production="a")
+    first = SegmentFlag(run="b", by="", segment="", flag="recovered", value=0.4, before=before)
+    flags = Flags(recovered=(first, replace(first, run="a")))
+    contents = build_contents(rows, (metric, 10), flags=flags, production="a")
+    assert ("a has recovered" in write_headline(contents)) == bool(tone)
     assert [kind for kind, line in list_notices(contents) if "recovered" in line] == ([tone] if tone else [])
 
 
@@ -306,9 +317,9 @@ def test_a_segment_explains_a_loss_that_others_do_not_share(metric, others, is_n
 
 @pytest.mark.parametrize("metric", ["ndcg", "ils"])
 @pytest.mark.parametrize("production", [None, "a", "b"])
-@pytest.mark.parametrize("news", ["gate", "flag", "segment", "ongoing"])
+@pytest.mark.parametrize("news", ["gate", "flag", "segment", "ongoing", "missing"])
 def test_what_makes_a_night_bad_is_in_its_first_line(news, production, metric):
-    """Gates, flags and ongoing changes of run b, whichever run is in production."""
+    """Gates, flags and ongoing changes of run b, or a missing run, whichever run is in production."""
     rows = [build_metric_row(run, night, 0.5, 0.002, metric=metric) for run in "ab" for night in NIGHTS[:2]]
     side = "low, \u22127.1 spreads" if metric == "ndcg" else "high, +7.1 spreads"
     segment = SegmentFlag(run="b", by="country", segment="US", flag=side, value=0.1, before=0.9)
@@ -318,7 +329,12 @@ def test_what_makes_a_night_bad_is_in_its_first_line(news, production, metric):
         "segment": {"flags": Flags(segments=(segment,), n_segments=1)},
         "ongoing": {"flags": Flags(ongoing=(replace(segment, flag="ongoing"),))},
     }
-    contents = replace(build_contents(rows, (metric, 10), **sections[news]), production=production)
+    contents = replace(build_contents(rows, (metric, 10), **sections.get(news, {})), production=production)
+    if news == "missing":  # of a third run, before the refusal of a step that needs it
+        gone = MissingSeries(last=replace(contents.results[0].mean, run="b: c"), night=NIGHTS[0])
+        contents = replace(
+            contents, missing=replace(contents.missing, runs=(gone,)), problems=("compare-runs: no c",)
+        )
     assert find_bad_news(contents).startswith("b: ")
     assert write_headline(contents) == find_bad_news(contents)
     assert suggest_next_step(contents)
@@ -469,6 +485,27 @@ def test_describe_difference_counts_queries_that_one_run_lacks(whole, changed, n
     assert (row.run, row.baseline) == ("new", "old")
     text = describe_difference(row, replace(whole, results=tuple(results)))
     assert text == describe_difference(whole.differences.rows[0], whole).removesuffix(".") + expected + "."
+
+
+@pytest.mark.parametrize("metric", ["ndcg", "ils"])
+@pytest.mark.parametrize("in_trouble", ["", "old", "new", "both"])
+def test_a_run_is_better_than_one_that_is_flagged(in_trouble, metric):
+    """Only the baseline: then the difference says nothing good of the run. Segments are not told so."""
+    flags = dict.fromkeys({"": (), "both": ("old", "new")}.get(in_trouble, (in_trouble,)))
+    worse = "low, far" if metric == "ndcg" else "high, far"
+    rows = [build_metric_row(run, NIGHTS[0], 0.4, 0.01, metric=metric) for run in ("old", "new")]
+    overall = replace(build_differences().rows[0], verdict="better", metric=metric)
+    segment = replace(overall, by="country", segment="US")
+    flag = SegmentFlag(run="", by="country", segment="US", flag=worse)
+    tonight = Flags(segments=tuple(replace(flag, run=run) for run in flags))
+    of_runs = Flags(nights={(NIGHTS[0], run): worse for run in flags})
+    lasting = Flags(ongoing=tuple(replace(flag, run=run) for run in flags))
+    for of_night, state in ((tonight, "is flagged"), (of_runs, "is flagged"), (lasting, "has not recovered")):
+        contents = build_contents(rows, (metric, 10), flags=of_night)
+        text = describe_difference(overall, contents)
+        assert (f", while old {state}." in text) == (in_trouble == "old"), text
+        assert ("while" in text) == (in_trouble == "old"), text
+        assert "while" not in describe_difference(segment, contents)
 
 
 def test_accounting_adds_up(whole):
