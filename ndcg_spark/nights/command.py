@@ -226,7 +226,8 @@ def init(
     text = write_night_file(reference, info, judged, chosen, formats, named)
     Path(output).write_text(text, encoding="utf-8")
     _, run_date = insert_run_date(reference)
-    night = f" --run-date {run_date}" if run_date else ""
+    dates = run_date or ("DATE" if "{run_date} is" in text else "")
+    night = f" --run-date {dates}" if dates else ""
     unused = next((f"{line[2:]}; " for line in text.splitlines() if line.startswith(NOT_USED)), "")
     command = f"ndcg-spark nightly --config {shlex.quote(output)}{night}"
     click.echo(f"{output}: {unused}check the columns, then run: {command}")

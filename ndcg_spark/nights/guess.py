@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
 from ndcg_spark.core.labels import join_names
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.sources.references import guess_format
 
 NAMES = {
     "query": "query_id qid query queryid search_id searchid request_id impression_id session_id user_id userid uid "
@@ -30,6 +32,7 @@ SEGMENTS = (
     "country market region locale language lang device platform os segment category query_type query_class vertical "
     "site store tier new_user user_type intent"
 )
+DATES = "run_date date day dt ds night event_date log_date partition_date"
 NOT_USED = "# not used: "
 """The line of a file that names columns which it does not use begins with this."""
 MAX_OTHERS = 5
@@ -213,6 +216,35 @@ def insert_run_date(reference: str) -> tuple[str, str]:
     return (reference, "") if len(dates) != 1 else (_DATE.sub("{run_date}", reference), dates.pop())
 
 
+def select_night(reference: str, kind: str | None, info: TableInfo, used: Sequence[str]) -> tuple[str, str]:
+    """Return a reference of one night of a table whose column of dates has a usual name, and that column, if any.
+
+    Folders such as `run_date=2026-01-31` and catalog tables hold several nights.
+    """
+    by_name = {normalize_name(column): column for column in reversed(info.names) if column not in used}
+    column = next((by_name[name] for name in DATES.split() if name in by_name), "")
+    if not column:
+        return reference, ""
+    if Path(reference).is_dir() and next(Path(reference).glob(f"{column}=*/"), None):
+        return f"{reference.rstrip('/')}/{column}={{run_date}}", column
+    arrow_type = info.type_of(column)
+    is_date, is_text = pa.types.is_date(arrow_type), pa.types.is_string(arrow_type)
+    if (kind or guess_format(reference)) != "table" or not (is_date or is_text):
+        return reference, ""
+    return f"SELECT * FROM {reference} WHERE {column} = {'DATE' if is_date else ''}'{{run_date}}'", column
+
+
+def _read_one_night(reference: str, kind: str | None, info: TableInfo, used: Sequence[str]) -> tuple[str, str, str]:
+    """Return the reference of one night, the column of dates if it has one, and a comment."""
+    dated, night = insert_run_date(reference)
+    if night:
+        return dated, "", f"{{run_date}} is the night, for example {night}."
+    selected, column = select_night(reference, kind, info, used)
+    if column and selected != reference:
+        return selected, column, f"{{run_date}} is the night, a value of the column {json.dumps(column)}."
+    return reference, "", "If each night has its own input, write {run_date} in place of the date."
+
+
 def _write_line(choice: Choice) -> str:
     """Return the line of the file that sets a column, with the reason as its comment."""
     defaults = {"query": "query_id", "item": "item_id", "score": "score", "relevance": "relevance"}
@@ -230,35 +262,34 @@ def _write_lines(
     formats: Mapping[str, str | None],
     choices: Sequence[Choice],
 ) -> Iterator[str]:
-    segments = choose_segments(info, [choice.column for choice in choices])
+    used = [choice.column for choice in choices]
+    one_night, night_column, comment = _read_one_night(reference, formats["input"], info, used)
+    used += [night_column] if night_column else []
+    segments = choose_segments(info, used)
     yield f"# ndcg-spark nightly --config FILE: a night of {reference}."
-    dated, night = insert_run_date(reference)
-    yield (
-        f"# {{run_date}} is the night, for example {night}."
-        if night
-        else "# If each night has its own input, write {run_date} in place of the date."
-    )
+    yield f"# {comment}"
     yield f"dataset = {json.dumps(dataset, ensure_ascii=False)}  # any name; results are stored under it"
     yield 'run-log = "./run_log"'
     yield from (_write_line(choice) for choice in choices if choice.option == "query")  # every step needs it
-    others = list_other_columns(info, [choice.column for choice in choices])
+    others = list_other_columns(info, used)
     pairs = f'; "{segments[0]}+{segments[1]}" adds their pairs' if len(segments) > 1 else ""
     note = f"a mean and a comparison for each of their values, too{pairs}"
     if segments:
         yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # {note}"
     elif others:
         yield f"# segment-cols = {json.dumps(others, ensure_ascii=False)}  # columns that are not used; {note}"
-    known = {*(choice.column for choice in choices), *(segments or others)}
+    known = {*used, *(segments or others)}
     unused = [json.dumps(name, ensure_ascii=False) for name in info.names if name not in known]
     if unused:
         yield f"{NOT_USED}{join_names(unused)}"
     yield ""
     yield "[[step]]"
     yield 'command = "mean-ndcg"'
-    yield f"input = {json.dumps(dated, ensure_ascii=False)}"
+    yield f"input = {json.dumps(one_night, ensure_ascii=False)}"
     if judgments:
         yield f"judgments = {json.dumps(judgments[0], ensure_ascii=False)}"
-    for table, table_format in formats.items():
+    is_query = bool(night_column) and formats["input"] == "table"
+    for table, table_format in {**formats, **({"input": "sql"} if is_query else {})}.items():
         if table_format is not None:
             yield f"{table}-format = {json.dumps(table_format)}"
     yield from (_write_line(choice) for choice in choices if choice.option != "query")

@@ -8,7 +8,13 @@ from support.main_job import RunResult, assert_refused, read_stored_rows, run_co
 from support.night_files import NIGHT
 
 from ndcg_spark.core.schemas import TableInfo
-from ndcg_spark.nights.guess import choose_columns, choose_segments, insert_run_date, normalize_name
+from ndcg_spark.nights.guess import (
+    choose_columns,
+    choose_segments,
+    insert_run_date,
+    normalize_name,
+    write_night_file,
+)
 
 LONG = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [2.0, 1.0], "relevance": [0.0, 1.0]}
 SECOND = 1 / 1.584962500721156  # NDCG of a list whose one relevant item is second: 1 / log2(3)
@@ -118,6 +124,34 @@ def test_the_date_in_a_reference_is_that_of_the_night(folder):
     ended = run_command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
     assert (ended.code, value(folder)) == (0, pytest.approx(SECOND))
     assert insert_run_date("a/2026-01-30/b-2026-01-31")[1] == ""
+
+
+@pytest.mark.parametrize("name", ["run_date", "dt", "day"])
+def test_a_folder_of_nights_is_read_a_night_at_a_time(folder, name):
+    for day in (30, 31):
+        write_table(folder / "logs" / f"{name}=2026-01-{day}" / "part.parquet", LONG)
+    ended = init("--input", "logs/", "--input-format", "parquet")
+    assert ended.out.endswith("ndcg-spark nightly --config night.toml --run-date DATE\n")
+    text = (folder / "night.toml").read_text("utf-8")
+    assert f'input = "logs/{name}={{run_date}}"\n' in text
+    assert f'# {{run_date}} is the night, a value of the column "{name}".\n' in text
+    ended = run_command("nightly", "--config", "night.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    assert (ended.code, value(folder)) == (0, pytest.approx(SECOND))
+
+
+@pytest.mark.parametrize("kind", [None, "table"])
+@pytest.mark.parametrize(("column", "arrow_type"), [("run_date", pa.date32()), ("Day", pa.string())])
+def test_a_catalog_table_of_nights_is_read_a_night_at_a_time(column, arrow_type, kind):
+    info = TableInfo(schema=pa.schema([*pa.table(LONG).schema, pa.field(column, arrow_type)]))
+    text = write_night_file("prod.rankings", info, None, "shop", {"input": kind, "judgments": None})
+    date_of = "DATE" if column == "run_date" else ""
+    assert f"input = \"SELECT * FROM prod.rankings WHERE {column} = {date_of}'{{run_date}}'\"\n" in text
+    assert ('input-format = "sql"' in text) == (kind is not None)
+    assert "not used" not in text
+    times = TableInfo(schema=pa.schema([*pa.table(LONG).schema, pa.field("day", pa.timestamp("us"))]))
+    text = write_night_file("prod.rankings", times, None, "shop", {"input": kind, "judgments": None})
+    assert 'input = "prod.rankings"\n' in text
+    assert '# not used: "day"\n' in text
 
 
 def test_columns_that_could_be_segments_are_offered(folder):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from pathlib import Path
 
 import pytest
-from support.main_job import read_stored_rows
+from pyspark.sql import functions as F
+from support.main_job import read_stored_rows, run_command
 from support.night_files import (
     FILE,
     NIGHT,
@@ -109,6 +111,30 @@ def test_the_first_night_of_catalog_tables_that_do_not_exist_yet(spark, folder, 
     assert ended.code == 0, ended.err
     assert set(read_statuses(ended).values()) == {"succeeded"}
     assert (folder / f"night-{NIGHT}.html").exists()
+
+
+@pytest.mark.classic("places of catalog tables")
+def test_a_catalog_table_of_several_nights_is_read_a_night_at_a_time(spark, folder, schema, monkeypatch):
+    """With the file that `init` writes."""
+    monkeypatch.setenv("NDCG_SPARK_ENGINE", "spark")
+    nights = (spark.read.parquet(f"{folder}/rankings/2026-01-{day}.parquet") for day in (30, 31))
+    first, second = (
+        frame.withColumn("run_date", F.to_date(F.lit(f"2026-01-{day}")))
+        for frame, day in zip(nights, (30, 31), strict=True)
+    )
+    first.unionByName(second).write.partitionBy("run_date").saveAsTable(f"{schema}.rankings")
+    assert run_command("init", "--input", f"{schema}.rankings", "--output", "made.toml").code == 0
+    text = (folder / "made.toml").read_text("utf-8").replace('"./', f'"{folder}/')
+    (folder / "made.toml").write_text(text, encoding="utf-8")
+    ended = run_command("nightly", "--config", "made.toml", "--run-date", NIGHT, "--only", "mean-ndcg")
+    assert ended.code == 0, ended.err
+    means = {
+        row["run"]: row["value"]
+        for row in read_stored_rows(folder / "metrics")
+        if (row["metric"], row["k"]) == ("ndcg", 10)
+    }
+    # The relevant item is second for `bm25`, and first for `vectors` on the second night.
+    assert means == {"bm25": pytest.approx(1 / math.log2(3)), "vectors": 1.0}
 
 
 @pytest.mark.classic("processes of Arrow write folders of this machine")
