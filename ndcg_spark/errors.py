@@ -145,8 +145,7 @@ def escape_json(text: str) -> str:
 
 def end_sentence(text: str) -> str:
     """End a text with one full stop, unless it is a question."""
-    sentence = text.rstrip(".")
-    return sentence if sentence.endswith("?") else f"{sentence}."
+    return text if text.endswith("?") else f"{text.rstrip('.')}."
 
 
 def to_one_line(text: str) -> str:

@@ -35,7 +35,7 @@ def add_weight(rules: str | None, *, weighted: bool) -> str | None:
 
 def have_same_rules(first: str | None, second: str | None) -> bool | None:
     """Return True if two results have the same rules; None if unknown."""
-    return not find_differing_rules([first, second]) if first and second else None
+    return (first == second or not find_differing_rules([first, second])) if first and second else None
 
 
 def find_differing_rules(texts: Iterable[str | None]) -> dict[str, list[str]]:

@@ -69,11 +69,19 @@ class Queries(Section):
         if any(differences) or (baseline is not None and format_difference(result.rules for result in results)):
             not_covered = f"Losses against {against} are not shown: its values were computed by other rules."
             return replace(queries, not_covered=(not_covered,))
-        losses = name_queries(table.find_losses(before=before, baseline=baseline), table.keys)
+        losses = _put_losers_first(name_queries(table.find_losses(before=before, baseline=baseline), table.keys))
         others = [clean_text(run) for run, night in scope.earlier.items() if before is not None and night != before]
         names = join_names(map(name_run, others))
         lack = f"Queries that lost the most: not of {names}, without a result on {against}."
         return replace(queries, losses=losses, losses_against=against, left_out=(lack,) if others else ())
+
+
+def _put_losers_first(rows: Sequence[QueryRow]) -> tuple[QueryRow, ...]:
+    """Sort runs by their largest loss of a query; the order within a run stays."""
+    largest = {row.run: 0.0 for row in rows}
+    for row in rows:
+        largest[row.run] = max(largest[row.run], abs(row.loss or 0.0))
+    return tuple(sorted(rows, key=lambda row: -largest[row.run]))
 
 
 def name_queries(rows: Rows, keys: Sequence[str]) -> tuple[QueryRow, ...]:

@@ -58,7 +58,9 @@ class Flags(Section):
             return cls()
         rows, night = table.read(scope), format_day(scope.run_date)
         last = f"; its last night is {format_day(rows.last)}" if rows.last else ""
-        not_shown = f"Flags of segments on earlier nights: {rows.n_earlier:,}; the pages of these nights name them."
+        days = sorted({row["night"] for row in rows.earlier}, reverse=True)
+        nights = w.join_names(map(format_day, days), 5)
+        not_shown = f"Flags of segments on earlier nights: {rows.n_earlier:,}; see the pages of {nights}."
         lacks = f"The table of flags has no rows of {night}: it was not judged{last}."
         of_tonight = [row for row in rows.nights if row["night"] == scope.run_date]
         causes = group_by_cause([*of_tonight, *rows.segments])

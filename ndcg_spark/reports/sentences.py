@@ -348,7 +348,7 @@ def _describe_loss(result: RunResult, contents: Contents) -> str:
     is_shared = all(choose_tone(each.change.kind, contents) == "worse" for each in results)
     if len(results) < 2 or not is_shared or _find_main_segment(result, contents):
         return _describe_value(result, contents, with_run=True)
-    who = "both rankers" if len(results) == 2 else f"all {len(results)} rankers"
+    who = _count_rankers(len(results))
     by_importance = [result, *(each for each in results if each is not result)]
     if len(nights) > 1:
         moves = [
@@ -748,7 +748,13 @@ def summarize_gates(contents: Contents) -> str:
     n_met, n_gates = sum(gate.met for gate in contents.gates), len(contents.gates)
     if n_met < n_gates:
         return f"{n_met} of {n_gates} gates met"
+    if n_gates > 1 and len({gate.text for gate in contents.gates}) == 1:
+        return f"The gate is met by {_count_rankers(n_gates)}"
     return {0: "", 1: "The gate is met"}.get(n_gates, f"All {n_gates} gates are met")
+
+
+def _count_rankers(n: int) -> str:
+    return "both rankers" if n == 2 else f"all {n} rankers"
 
 
 def describe_difference(row: ComparisonRow, contents: Contents) -> str:
@@ -873,7 +879,7 @@ def describe_unjudged(accounting: Accounting) -> str:
 
 def describe_rows(accounting: Accounting) -> str:
     if accounting.n_read is None:
-        return "Rows are counted per ranker. The JSON of mean-ndcg (summary) adds why rows were rejected."
+        return "The JSON of mean-ndcg (summary) tells why rows were rejected."
     total = sum(n for _, n in accounting.rows)
     parts = " + ".join(f"{w.format_count(n)} {name}" for name, n in accounting.rows)
     sign = "=" if total == accounting.n_read else "\u2260"
@@ -883,8 +889,8 @@ def describe_rows(accounting: Accounting) -> str:
 def explain_changes(contents: Contents) -> str:
     level = f"{100 * contents.level:.4g} %"
     return (
-        f"A change is called up or down only if its {level} interval excludes 0. That of a flagged change has the "
-        "error of the flag; others assume independent nights and are too wide if nights share queries."
+        f"A change is called up or down only if its {level} interval excludes 0. The interval takes the nights as "
+        "independent; if they share queries, smaller changes can be real. A flagged change has the error of its flag."
     )
 
 

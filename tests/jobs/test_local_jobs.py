@@ -285,7 +285,10 @@ def test_refusals(spark, tmp_path, rankings):
                                                      "relevance": [1, 0]})  # fmt: skip
     asked = [
         (("--input", run, "--judgments", judgments), "none of its queries is judged"),
-        (("--input", ranks, "--rank-col", "pos"), "is the query key complete? Nothing was written."),
+        (
+            ("--input", ranks, "--rank-col", "pos"),
+            "correct the ranks, or name all columns of the query. Nothing was written.",
+        ),
     ]
     for at, (table, arguments) in enumerate(REFUSED.values()):
         path = tmp_path / table if isinstance(table, str) else rankings

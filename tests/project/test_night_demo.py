@@ -111,7 +111,7 @@ def test_the_first_screen_of_the_bad_night_says_what_happened(demo):
         r"pixels is flagged tonight in digit=7: low, [\d.]+ standard errors below the latest earlier night\.", first
     )
     assert "Nights without a result in the last 14 days: 14 January 2026." in first
-    assert "All 2 gates are met: ndcg@10&gt;=0.8" in first
+    assert "The gate is met by both rankers: ndcg@10&gt;=0.8" in first
     said = demo.printed[ONE.format(BAD)]
     assert f"\n  {lead}\n" in said
     assert f"\n  page: page-{BAD}.html\n" in said

@@ -79,7 +79,7 @@ def test_report_reads_all_tables(spark, metrics, also_without_spark):
             )
         },
         is_known=True,
-        left_out=("Flags of segments on earlier nights: 2; the pages of these nights name them.",),
+        left_out=("Flags of segments on earlier nights: 2; see the pages of 29 January 2026.",),
     )
     assert ("neutral", "Nights without a result in the last 14 days: 30 January 2026.") in list_notices(contents)
     assert contents == build_full_contents(gates=GATES, flags=expected)

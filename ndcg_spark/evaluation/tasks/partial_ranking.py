@@ -52,7 +52,7 @@ REJECTED_LOW = "rejected_low:"
 """Prefix of a segment column: the lowest value in rejected rows, used if a query has no valid rows."""
 AT_LEAST = "at_least:"
 """Prefix of an index of `EvaluationSettings.levels`: the number of judged items with at least that relevance."""
-TWO_ON_ONE_RANK = "has two items on one rank; is the query key complete?"
+TWO_ON_ONE_RANK = "has two items on one rank; correct the ranks, or name all columns of the query"
 
 
 @dataclass(slots=True)
