@@ -94,7 +94,8 @@ def _summarize_others(rows: list[dict[str, Any]], main: dict[str, Any], margin: 
             counts.append(f"{len(with_verdict):,} {format_verdict({**with_verdict[0], 'note': ''})}{about}")
     others = " and ".join(filter(None, (", ".join(varying[:-1]), varying[-1])))
     by = "By segment" if varying == ["segments"] else f"Other {others}"
-    return f"{by}: {'; '.join(counts)}; --verbose prints {'them' if len(rows) > 1 else 'it'}."
+    whole = f"--verbose (in a file: verbose = true) prints {'them' if len(rows) > 1 else 'it'}."
+    return f"{by}: {'; '.join(counts)}; {whole}"
 
 
 def _format_largest(rows: list[dict[str, Any]], varying: list[str]) -> str:

@@ -301,7 +301,7 @@ def _write_lines(
     yield (
         '# on-invalid = "reject"  # bad rows are left out instead of refused; max-reject-fraction = 0.01 limits them'
     )
-    yield '# gate = ["ndcg@10>=0.4"]  # exit code 3 if the mean of a ranker is lower'
+    yield '# gate = ["ndcg@10>=0.4"]  # exit code 3 if a mean is lower; of one ranker: "NAME: ndcg@10>=0.4"'
     yield 'output = "./metrics"'
     yield 'per-query-output = "./queries"'
     if any(choice.option == "run" for choice in choices):

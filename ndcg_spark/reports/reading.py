@@ -183,7 +183,7 @@ class FlagRows:
     """Segments flagged on the night, the farthest from usual first."""
     recovered: Rows
     ongoing: Rows
-    """Changes to the worse that last, with the last night that was flagged (`since`)."""
+    """Changes to the worse that last. `since`: first flagged night after a recovery; `median`: the value before it."""
     earlier: Rows
     """Number of flagged segments (`n`) and the farthest of them (`farthest`), by earlier night and run."""
     n_segments: int

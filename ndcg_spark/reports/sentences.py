@@ -38,6 +38,8 @@ MIN_QUERIES = 5
 """Queries that a segment must have on both nights for its change to be news."""
 _MAX_FOLLOWING = 4
 """Segments that follow from a flag to name."""
+_USUAL_SHARE = 0.8
+"""Part of the queries of earlier nights below which their number is news."""
 MAX_AGE_DAYS = 14
 """Age up to which missing nights are named."""
 _RUN_AGAIN = "Running the night again replaces its rows."
@@ -217,6 +219,18 @@ def _find_thin_runs(contents: Contents) -> News:
             text = f"only {_describe_queries(result, contents)}{others}"
             losses.append((1 - mean.n_queries / before.n_queries, mean.run, text))
     return [(run, text) for _, run, text in sorted(losses, key=lambda loss: (-loss[0], loss[1]))]
+
+
+def _describe_few_queries(contents: Contents) -> list[str]:
+    """Describe runs with fewer queries than on the earlier nights, unless that is bad news of `_find_thin_runs`."""
+    thin = {run for run, _ in _find_thin_runs(contents)}
+    lines = []
+    for result in contents.results:
+        before, n = result.before, result.mean.n_queries
+        nights = [earlier.n_queries for earlier in (before, result.week_before) if earlier is not None]
+        if before is not None and result.mean.run not in thin and n < _USUAL_SHARE * min(nights):
+            lines.append(f"{_add_run(result.mean.run, _describe_queries(result, contents), contents)}.")
+    return lines
 
 
 def _describe_queries(result: RunResult, contents: Contents) -> str:
@@ -631,8 +645,9 @@ def _format_lines(news: News, contents: Contents, lead: str, subject: str = "", 
 
 
 def list_notices(contents: Contents) -> list[tuple[str, str]]:
-    """List news that is not bad, each with its colour: other flags, recoveries, and missing nights."""
-    lines = [(tone, line) for tone, line in _format_flags(contents) if tone != "worse"]
+    """List news that is not bad, each with its colour: few queries, other flags, recoveries, and missing nights."""
+    lines = [("neutral", line) for line in _describe_few_queries(contents)]
+    lines += [(tone, line) for tone, line in _format_flags(contents) if tone != "worse"]
     headline = write_headline(contents) if len(contents.results) > 1 else ""  # else the page has none
     tone = "neutral" if contents.larger_is_better is None else "better"
     for run in dict.fromkeys(flag.run for flag in contents.flags.recovered):
@@ -695,7 +710,10 @@ def _format_flags(contents: Contents) -> list[tuple[str, str]]:
         n_shown += len(segments) + sum(map(len, following.values()))
         flags = []
         if result.flag is not None:
-            flags.append((result.flag, f"{name} is flagged tonight: {result.flag}", result.flag))
+            of_run = contents.flags.changes.get((run, "", ""))
+            values = "" if of_run is None or _names_run(headline, run) else _format_flag_values(of_run, contents)
+            text = f"{values} ({result.flag})" if values else result.flag
+            flags.append((result.flag, f"{name} is flagged tonight: {text}", result.flag))
         for flag in segments:
             values = "" if _is_told(flag, contents, headline) else _format_flag_values(flag, contents)
             text = f"{_shorten(flag.name)}: {f'{values} ({flag.flag})' if values else flag.flag}"

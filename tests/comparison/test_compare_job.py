@@ -122,7 +122,7 @@ def test_lines_of_segments_name_them_as_they_are_and_where_the_run_is_worse(tmp_
     same = ("--per-query", path, "--baseline", "a", "--metrics", "ndcg@10", "--segment-cols", "city of", *FAST)
     assert run(*same).out.splitlines()[1:] == [
         "By segment: 1 better, +0.2000 (city of=New York); 2 worse, most -0.3000 (city of=NewYork); "
-        "--verbose prints them."
+        "--verbose (in a file: verbose = true) prints them."
     ]
     verbose = [line.partition(" city of=")[2] for line in run(*same, "--verbose").out.splitlines()]
     assert sorted(line.partition(" queries=")[0] for line in verbose if line) == ["New York", "NewYork", "Oslo"]
@@ -142,7 +142,7 @@ def test_at_most_three_lines_a_pair(table, tmp_path):
         assert group[0] == f"ndcg@10: {run_} lacks 1 query, counted as 0."
         assert group[1].startswith(f"ndcg@10: {run_} ")
         assert group[2].startswith("Other metrics and segments: ")
-        assert group[2].endswith("; --verbose prints them.")
+        assert group[2].endswith("; --verbose (in a file: verbose = true) prints them.")
     verbose = run(*same, "--verbose").out.splitlines()
     n_rows = sum(line.startswith("run=") for line in verbose)
     counts = re.compile(r"(\d+) (?:better|worse|unclear|not)")

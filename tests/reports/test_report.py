@@ -42,6 +42,30 @@ def metrics(spark):
     return create_metrics_table(spark)
 
 
+def test_an_ongoing_change_begins_with_the_first_flag_since_a_recovery(spark, metrics, also_without_spark):
+    """The median of the change is of another night. What was never flagged, or has recovered, has no such night."""
+    first, second, third, fourth = (NIGHTS[2] - timedelta(days=at) for at in (9, 7, 5, 3))
+    known = [
+        ("US", first, "low", 0.9), ("US", second, "recovered", None), ("US", third, "low", 0.7),
+        ("US", fourth, "low", 0.6), ("US", NIGHTS[2], "ongoing", 0.8),
+        ("DE", first, "low", 0.9), ("DE", NIGHTS[2], "ongoing", 0.8),
+        ("FR", first, "low", 0.9), ("FR", second, "recovered", None), ("FR", NIGHTS[2], "ongoing", 0.8),
+        ("JP", NIGHTS[2], "ongoing", 0.8), ("JP", NIGHTS[2] + timedelta(days=1), "low", 0.5),
+    ]  # fmt: skip
+    flags = spark.createDataFrame(
+        [
+            (night, "old", "country", name, "ndcg", 10, status, -5.0, 0.1, median)
+            for name, night, status, median in known
+        ],
+        "night date, run string, segment_by string, segment string, metric string, k int, status string, z double, "
+        "value double, median double",
+    )
+    ongoing = report(metrics, flags=flags, limits=ReportLimits(segments=5)).contents.flags.ongoing
+    assert len(also_without_spark) == 1
+    shown = {flag.segment: (flag.since, flag.before) for flag in ongoing}
+    assert shown == {"US": (third, 0.7), "DE": (first, 0.9), "FR": (None, 0.8), "JP": (None, 0.8)}
+
+
 def test_report_reads_all_tables(spark, metrics, also_without_spark):
     """Flags of segments: two of tonight, the farthest first, and two of an earlier night."""
     flags = spark.createDataFrame(

@@ -120,6 +120,42 @@ def test_a_night_with_less_than_half_of_the_queries_is_passed_over(n, since):
     assert (result.change.since, result.change.kind, result.before.value) == (since, kind, 0.5 if n == 99 else 0.9)
 
 
+@pytest.mark.parametrize(("n", "is_few"), [(600, True), (799, True), (800, False), (500, False), (1200, False)])
+def test_fewer_queries_than_usual_are_told(n, is_few):
+    """Below 80 % of those of the night before; at half of them it is bad news, which is told elsewhere."""
+    nights = ((NIGHTS[1], 1000), (NIGHTS[2], n))
+    rows = [build_metric_row("", night, 0.5, 0.001, n_queries=count) for night, count in nights]
+    contents = build_contents(rows)
+    text = f"{n} queries in the mean, 1,000 on 29 January 2026."
+    assert (("neutral", text) in list_notices(contents)) == is_few
+    assert (text in build_message(contents)["lines"]) == is_few
+    assert bool(find_bad_news(contents)) == (n == 500)
+
+
+def test_the_week_before_explains_few_queries():
+    rows = [
+        build_metric_row("", date(2026, 1, day), 0.5, 0.001, n_queries=n)
+        for day, n in ((24, 600), (30, 1000), (31, 600))
+    ]
+    assert not any("in the mean" in line for _, line in list_notices(build_contents(rows)))
+
+
+def test_a_flag_of_a_run_has_its_values_unless_the_headline_has_them():
+    rows = [
+        build_metric_row(run, night, value, 0.001)
+        for run, values in (("a", (0.5, 0.4)), ("b", (0.6, 0.6)))
+        for night, value in zip(NIGHTS[1:], values, strict=True)
+    ]
+    flag = SegmentFlag(run="a", by="", segment="", flag=LOW, value=0.4, before=0.5)
+    flags = Flags(nights={(NIGHTS[2], "a"): LOW}, changes={("a", "", ""): flag})
+    contents = build_contents(rows, flags=flags)
+    assert "fell by 0.1000" in write_headline(contents)
+    assert f"a is flagged tonight: {LOW}." in list_warnings(contents)
+    elsewhere = replace(contents, production="b", problems=("no disk",))
+    assert write_headline(elsewhere) == "no disk"
+    assert f"a is flagged tonight: 0.4000 instead of 0.5000 ({LOW})." in list_warnings(elsewhere)
+
+
 def test_rules_that_changed_are_named():
     rules = {NIGHTS[1]: "ties=worst;gain=linear", NIGHTS[2]: "ties=expected;gain=linear"}
     contents = build_contents([build_metric_row("", night, 0.43, 0.002, rules=text) for night, text in rules.items()])
