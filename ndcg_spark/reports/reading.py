@@ -183,7 +183,10 @@ class FlagRows:
     """Segments flagged on the night, the farthest from usual first."""
     recovered: Rows
     ongoing: Rows
-    """Changes to the worse that last. `since`: first flagged night after a recovery; `median`: the value before it."""
+    """Changes to the worse that last, with their first flagged night since a recovery (`since`).
+
+    `median` is then the value before that night.
+    """
     earlier: Rows
     """Number of flagged segments (`n`) and the farthest of them (`farthest`), by earlier night and run."""
     n_segments: int
