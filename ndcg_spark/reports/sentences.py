@@ -595,7 +595,7 @@ def list_warnings(contents: Contents) -> list[str]:
     warnings += _format_lines(empty_segments, contents, lead, "segments without queries", n_empty)
     worse_segments = _describe_worse_segments(contents, lead)
     warnings += _format_lines(worse_segments, contents, lead, f"segments that {_choose_verb(contents)}")
-    warnings += contents.not_covered
+    warnings += [text for text in contents.not_covered if text not in _list_lacks(contents)]
     warnings += list_contrary_gates(contents)
     if contents.rules_differ:
         rules = f"different rules ({contents.rules_differ})"
@@ -615,6 +615,11 @@ def list_warnings(contents: Contents) -> list[str]:
         if not row.by and row.verdict == "worse" and row.run == contents.production:
             warnings.append(_capitalize(describe_difference(row, contents)))
     return warnings + _describe_worse_comparisons(contents)
+
+
+def _list_lacks(contents: Contents) -> tuple[str, ...]:
+    """List why the night has no comparison, which is no bad news: it may wait for a flag, or for a second ranker."""
+    return () if contents.differences.rows else contents.differences.not_covered
 
 
 def _describe_worse_comparisons(contents: Contents) -> list[str]:
@@ -654,6 +659,7 @@ def list_notices(contents: Contents) -> list[tuple[str, str]]:
         text = _describe_recoveries(run, contents)
         if text not in ("", headline):
             lines.append((tone, f"{text}."))
+    lines += [("neutral", text) for text in _list_lacks(contents)]
     last = contents.run_date or date.min
     gaps = [(f" of {_shorten(name_run(run))}", contents.trend.find_gaps(run)) for run in contents.runs]
     for of_run, all_nights in [("", contents.trend.missing), *gaps]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -281,6 +282,15 @@ def test_a_comparison_that_waits_for_a_flag_is_no_bad_news(folder):
     )  # fmt: skip
     assert (read_message(folder)["verdict"], read_message(folder)["page"]) == ("good", "page.html")
     assert "compare-runs" not in (folder / "page.html").read_text("utf-8")
+    assert run_night("--backfill", "2026-01-30..2026-01-30").code == 0
+    write_file(FILE)
+    assert run_night("--backfill", "2026-01-30..2026-01-30").code == 0  # earlier nights were compared
+    write_file(text + PAGE)
+    assert run_night("--message", "said.txt").code == 0
+    assert read_message(folder)["verdict"] == "good"
+    lacks = "The comparison table has no rows of 31 January 2026; its last night is 30 January 2026."
+    page = (folder / "page.html").read_text("utf-8")
+    assert re.search(rf'<li class="neutral">.*?<bdi>{lacks}</bdi>', page)
 
 
 @pytest.mark.parametrize("selected", [(), ("--from", "compare-runs")])
