@@ -136,13 +136,15 @@ def build_report(
     overall = sorted((row for row in rows if (row["metric"], row["k"]) == chosen), key=scope.rank_run)
     headline_means = [read(Mean, row) for row in overall]
     level = infer_level(headline_means)
-    night_flags = sections.Flags.read(tables.flags, scope)
-    trend = sections.Trend.read(table, scope, night_flags, selection.n_nights)
+    missing = sections.Missing.read(table, scope, runs, last_nights)
+    missing_runs = (series.last.run for series in missing.runs)
+    trend_scope = replace(scope, runs=tuple(dict.fromkeys((*shown, *missing_runs)))[: limits.runs])
+    night_flags = sections.Flags.read(tables.flags, trend_scope)
+    trend = sections.Trend.read(table, trend_scope, night_flags, selection.n_nights)
     results = tuple(trend.compare_run(mean, level, night_flags) for mean in headline_means)
     nights = {row["run"]: result.change.since for row, result in zip(overall, results, strict=True)}
     earlier = {run: night for run, night in nights.items() if night is not None}
     scope = replace(scope, earlier=earlier, before=max(earlier.values(), default=None))
-    missing = sections.Missing.read(table, scope, runs, last_nights)
     sorted_rows = sorted(sorted(rows, key=lambda row: metric_order(row["metric"], row["k"])), key=scope.rank_run)
     return Report(
         Contents(

@@ -203,8 +203,8 @@ def _add_title(figure: Figure, axes: Axes, contents: Contents, title: str, *, le
     if not legend:
         return
     axes.set_title(title, loc="left", color=LIGHT["ink"])
-    if len(contents.runs) > 1:
-        figure.legend(loc="outside lower center", ncols=min(4, len(contents.runs)))
+    if len(contents.trend_runs) > 1:
+        figure.legend(loc="outside lower center", ncols=min(4, len(contents.trend_runs)))
 
 
 def _choose_style(at: int) -> dict[str, Any]:
@@ -267,8 +267,8 @@ def _format_value_axis(axes: Axes) -> None:
 
 def _draw_trend(contents: Contents, shape: Shape, legend: bool) -> Figure:
     figure, (axes,) = _create_axes(shape)
-    bands = len(contents.runs) <= 3
-    for run in contents.runs:
+    bands = len(contents.trend_runs) <= 3
+    for run in contents.trend_runs:
         nights = [night for night in contents.trend.nights.get(run, ()) if night.mean.value is not None]
         style = _choose_style(contents.styles[run])
         hide_markers = len(nights) > (60 if shape.is_wide else 25)

@@ -60,7 +60,7 @@ def draw_index(contents: Contents, page: str, previous: str = "") -> str:
     columns, and reasons why nights have no result.
     """
     columns, drawn_rows = _read_rows(previous)
-    runs, last = [*map(name_run, contents.runs)], str(contents.run_date or "")
+    runs, last = [*map(name_run, contents.trend_runs)], str(contents.run_date or "")
     rows: list[IndexRow | DrawnRow] = [row for night, row in drawn_rows.items() if last and night > last]
     has_later_rows = bool(rows)
     for row in list_nights(contents, Path(page)):
@@ -94,7 +94,7 @@ def list_nights(contents: Contents, page: Path) -> list[IndexRow]:
         if night in missing:
             rows.append(IndexRow(night, NO_RESULT, is_bad=True))
             continue
-        points = [_find_point(contents, run, night) for run in contents.runs]
+        points = [_find_point(contents, run, night) for run in contents.trend_runs]
         watched = [run for run in contents.runs if run == contents.production] or contents.runs
         lacking = [run for run in watched if night in contents.trend.find_gaps(run)]
         values = {name_run(point.mean.run): point.mean.value for point in points if point is not None}

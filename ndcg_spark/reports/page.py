@@ -135,7 +135,7 @@ def _draw_svgs(contents: Contents) -> dict[str, Markup]:
 
 def build_tables(contents: Contents) -> dict[str, Table]:
     """Build a table with the numbers of each figure, by the name of the figure."""
-    run_head = (("Run", False),) if len(contents.runs) > 1 else ()
+    run_head = (("Run", False),) if len(contents.trend_runs) > 1 else ()
 
     def build_row(mean: Mean, name: str) -> tuple[str, ...]:
         value = wording.format_number(mean.value, contents.decimals)

@@ -127,7 +127,7 @@ def _describe_flag(row: Row) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend(Section):
-    """Points by run, the oldest night first."""
+    """Points by run, the oldest night first; also of runs that the night of the report lacks."""
 
     nights: dict[str, tuple[contents.TrendPoint, ...]] = field(default_factory=dict)
     narrowest: float | None = None
@@ -497,10 +497,14 @@ class Contents:
         return tuple(result.mean.run for result in self.results)
 
     @property
+    def trend_runs(self) -> tuple[str, ...]:
+        """Runs of the trend: those of the night, then those that the night lacks."""
+        return tuple(dict.fromkeys((*self.runs, *self.trend.nights)))
+
+    @property
     def styles(self) -> dict[str, int]:
         """Number of the colour and marker of each run: by name, so that it is the same each night."""
-        names = sorted({*self.runs, *(series.last.run for series in self.missing.runs)})
-        return {run: at for at, run in enumerate(names)}
+        return {run: at for at, run in enumerate(sorted(self.trend_runs))}
 
     @property
     def result_tables(self) -> list[tuple[str, list[RunResult]]]:

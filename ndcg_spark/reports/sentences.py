@@ -659,7 +659,6 @@ def list_notices(contents: Contents) -> list[tuple[str, str]]:
         text = _describe_recoveries(run, contents)
         if text not in ("", headline):
             lines.append((tone, f"{text}."))
-    lines += [("neutral", text) for text in _list_lacks(contents)]
     last = contents.run_date or date.min
     gaps = [(f" of {_shorten(name_run(run))}", contents.trend.find_gaps(run)) for run in contents.runs]
     for of_run, all_nights in [("", contents.trend.missing), *gaps]:
@@ -667,7 +666,7 @@ def list_notices(contents: Contents) -> list[tuple[str, str]]:
         if nights:
             text = f"Nights without a result{of_run} in the last {MAX_AGE_DAYS} days: {w.join_names(nights, 5)}."
             lines.append(("neutral", text))
-    return lines
+    return [*lines, *(("neutral", text) for text in _list_lacks(contents))]
 
 
 def _describe_recoveries(run: str, contents: Contents) -> str:

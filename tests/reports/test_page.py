@@ -24,7 +24,7 @@ from support.reports import (
 from tinyhtml5.parser import HTMLParser
 
 from ndcg_spark.reports.assembly import Report
-from ndcg_spark.reports.contents import Change, MissingSeries, SegmentFlag
+from ndcg_spark.reports.contents import Change, SegmentFlag
 from ndcg_spark.reports.index import add_night_without_result, draw_index, list_nights
 from ndcg_spark.reports.queries import read_changed_queries
 from ndcg_spark.reports.reading import Scope
@@ -290,12 +290,14 @@ def _build_night(until: date, values: dict[str, dict[int, float]]) -> Contents:
     )
 
 
-def test_means_of_the_index_stay_in_the_columns_of_their_runs(tmp_path):
+@pytest.mark.parametrize("in_trend", [True, False])
+def test_means_of_the_index_stay_in_the_columns_of_their_runs(tmp_path, in_trend):
     """The best run changes, `b` lacks the 30th, `c` is new on the 31st; nights are drawn again in another order."""
     values = {"a": {28: 0.5, 29: 0.2, 30: 0.5, 31: 0.5}, "b": {28: 0.4, 29: 0.4, 31: 0.6}, "c": {31: 0.3}}
     index = ""
     for day in (28, 29, 30, 31, 29, 30, 28):
-        contents = _build_night(date(2026, 1, day), {run: days for run, days in values.items() if day in days})
+        known = {run: days for run, days in values.items() if in_trend or day in days}
+        contents = _build_night(date(2026, 1, day), known)
         index = draw_index(contents, str(tmp_path / f"night-2026-01-{day}.html"), index)
         shown = {int(night[-2:]): means for night, means in _read_index(index).items()}
         for night, means in shown.items():
@@ -308,9 +310,8 @@ def test_a_ranker_has_the_same_colour_each_night():
     """Whichever is best, and if the other one is missing."""
     usual = _build_night(date(2026, 1, 28), {"a": {28: 0.5}, "b": {28: 0.4}})
     swapped = _build_night(date(2026, 1, 28), {"a": {28: 0.4}, "b": {28: 0.5}})
-    alone = _build_night(date(2026, 1, 28), {"b": {28: 0.5}})
-    gone = MissingSeries(last=usual.results[0].mean, night=date(2026, 1, 27))
-    alone = replace(alone, missing=replace(alone.missing, runs=(gone,)))
+    alone = _build_night(date(2026, 1, 28), {"a": {27: 0.4}, "b": {28: 0.5}})
+    assert alone.runs == ("b",)
     assert usual.styles == swapped.styles == alone.styles == {"a": 0, "b": 1}
     colours = [re.findall(r'class="marker run-(\d)"', Report(contents).html)[0] for contents in (usual, swapped)]
     assert colours == ["0", "1"]

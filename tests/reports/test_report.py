@@ -172,6 +172,31 @@ def test_changes_flagged_against_a_night_have_the_error_of_their_flags(spark, me
         assert (each.change.kind, each.change.half) == (kind, pytest.approx(1.959963984540054 * error))
 
 
+def test_the_trend_has_runs_that_the_night_lacks(spark, also_without_spark):
+    """With their flags; a run that was not there for long is no run of the trend."""
+    rows = [
+        build_metric_row(run, night, value, 0.01) for run, value in (("new", 0.5), ("old", 0.4)) for night in NIGHTS
+    ]
+    rows = [row for row in rows if row != build_metric_row("old", NIGHTS[2], 0.4, 0.01)]
+    rows.append(build_metric_row("retired", NIGHTS[2] - timedelta(days=60), 0.3, 0.01))
+    flags = spark.createDataFrame(
+        [(NIGHTS[1], "old", "", "", "ndcg", 10, "low", -7.1, 4.5)],
+        "night date, run string, segment_by string, segment string, metric string, k int, status string, z double, "
+        "limit double",
+    )
+    drawn = report(create_metrics_table(spark, rows), flags=flags)
+    assert len(also_without_spark) == 1
+    assert drawn.contents.runs == ("new",)
+    assert drawn.contents.trend_runs == ("new", "old")
+    assert [point.flag for point in drawn.contents.trend.nights["old"]] == [
+        None,
+        "low, 7.1 spreads below the usual value",
+    ]
+    assert drawn.contents.styles == {"new": 0, "old": 1}
+    legend = drawn.html.split('id="trend"')[1].split("</ul>")[0]
+    assert [name in legend for name in ("<bdi>new</bdi>", "<bdi>old</bdi>")] == [True, True]
+
+
 def test_a_comparison_table_of_other_runs_lacks_the_night(spark, metrics):
     """The only run of the night is the baseline of the table."""
     compared = create_comparison_table(spark).where("run_date < '2026-01-31'").withColumn("run", F.lit("gone"))
