@@ -147,7 +147,8 @@ class RollUp(Work[RollUpJobSettings]):
             newest = plain.where(printed).orderBy(F.desc("period_end"), position, *series).limit(MAX_PERIODS + 1)
             rows = newest.orderBy(position, "period_end", *series).collect()
             shown = [row.asDict() for row in rows]
-            all_rows = [row.asDict() for row in plain.collect()] if self.job.is_requested("json") else []
+            in_order = plain.orderBy(position, "period_end", *series)
+            all_rows = [row.asDict() for row in in_order.collect()] if self.job.is_requested("json") else []
         facts = {
             "periods": all_rows,  # empty unless JSON was requested
             "as_of": str(settings.as_of),
