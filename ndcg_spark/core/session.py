@@ -59,7 +59,7 @@ def limits_batches(spark: SparkSession) -> bool:
 
 @contextmanager
 def merge_cached_partitions(spark: SparkSession) -> Iterator[None]:
-    """Let adaptive execution merge small partitions of tables that are cached inside the block, as of others.
+    """Let adaptive execution merge small partitions of tables that are cached inside the block, as of other tables.
 
     Otherwise 360 queries of a catalog table are ranked in 200 tasks, twice. Nothing changes if the platform hides or
     keeps the setting.

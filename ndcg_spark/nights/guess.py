@@ -33,6 +33,7 @@ SEGMENTS = (
     "site store tier new_user user_type intent"
 )
 DATES = "run_date date day dt ds night event_date log_date partition_date"
+"""Common names of the column that says of which night a row is."""
 NOT_USED = "# not used: "
 """The line of a file that names columns which it does not use begins with this."""
 MAX_OTHERS = 5

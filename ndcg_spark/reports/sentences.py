@@ -522,7 +522,8 @@ def find_named_segment(contents: Contents) -> SegmentRow | None:
     named = [result for result in contents.results if _names_run(headline, result.mean.run)]
     segments = [_find_main_segment(result, contents) for result in named or contents.results]
     ongoing = {(flag.run, flag.by, flag.segment) for flag in contents.flags.ongoing}
-    rows = contents.segments.rows
+    runs = [result.mean.run for result in named or contents.results]
+    rows = [row for row in contents.segments.rows if row.mean.run in runs]
     segments += [row for row in rows if (row.mean.run, row.mean.by, row.mean.segment) in ongoing]
     return next((row for row in segments if row is not None and f"{_name_segment(row.mean)} " in headline), None)
 

@@ -26,11 +26,11 @@ from support.reports import (
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.reports import ReportLimits
 from ndcg_spark.reports.assembly import Report, choose_shown_runs
-from ndcg_spark.reports.contents import Change, MissingSeries, SegmentFlag, split_at_gaps
+from ndcg_spark.reports.contents import Change, MissingSeries, QueryRow, SegmentFlag, split_at_gaps
 from ndcg_spark.reports.index import add_night_without_result
 from ndcg_spark.reports.local_reading import LocalFlags
 from ndcg_spark.reports.message import _describe_share, build_message
-from ndcg_spark.reports.queries import read_changed_queries
+from ndcg_spark.reports.queries import _put_losers_first, read_changed_queries
 from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Differences, Flags, check_summary, choose_title
 from ndcg_spark.reports.sentences import (
@@ -388,6 +388,28 @@ def test_the_share_is_that_of_the_run_in_the_headline():
     assert write_headline(contents).startswith("NDCG@10 of f fell")
     assert find_named_segment(contents).mean.run == "f"
     assert find_named_segment(replace(contents, production="e")).mean.run == "e"
+
+
+def test_the_share_of_a_lasting_change_is_that_of_the_run_in_the_headline():
+    """Both runs have not recovered in the same segment, which is half of one and a tenth of the other."""
+    rows = []
+    for run, n in (("a", 500), ("b", 100)):
+        rows.append(build_metric_row(run, NIGHTS[2], 0.4, 0.01, n_queries=1000))
+        more = {"segment_by": "country", "segment": "US", "n_queries": n}
+        rows.append(build_metric_row(run, NIGHTS[2], 0.1, 0.01, **more))
+    flag = SegmentFlag(run="a", by="country", segment="US", flag="ongoing", value=0.1, before=0.5)
+    contents = build_contents(rows, flags=Flags(ongoing=(flag, replace(flag, run="b"))))
+    for run, share in (("a", "50.0"), ("b", "10.0")):
+        lines = build_message(replace(contents, production=run))["lines"]
+        assert f"country=US has {share}\u00a0% of the queries." in lines
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_run_with_the_largest_loss_of_a_query_comes_first(sign):
+    """The losses of a run keep their order; if smaller is better, a loss is negative."""
+    rows = [QueryRow(run=run, query=run + str(loss), value=0.0, before=sign * loss) for run, loss in
+            (("a", 0.2), ("a", 0.1), ("b", 0.9), ("b", 0.3))]  # fmt: skip
+    assert [row.query for row in _put_losers_first(rows)] == ["b0.9", "b0.3", "a0.2", "a0.1"]
 
 
 def test_notices_name_recovered_series(whole):

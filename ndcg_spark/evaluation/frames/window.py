@@ -141,7 +141,7 @@ class Windows(Strategy):
                 message = (f"an item appears twice in the {list_kind} of query ", query, f". {advice}")
                 queries = queries.withColumn(values, raise_if(F.col(values), twice, *message, kind="array<double>"))
         if "shared_place" in queries.columns:
-            message = ("query ", query, f" {TWO_ON_ONE_RANK}")
+            message = ("query ", query, f" {TWO_ON_ONE_RANK}.")
             ranked = raise_if(F.col("ranked"), F.col("shared_place"), *message, kind="array<double>")
             queries = queries.withColumn("ranked", ranked)
         if col.RUN not in queries.columns:

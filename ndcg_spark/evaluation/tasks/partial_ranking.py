@@ -600,7 +600,7 @@ def _cut_lists(keys: pa.RecordBatch, complete: PartialRankings, task: RankingTas
         if task.settings.columns.ranks_are_positions:
             same = ragged.equals_previous(ranked.numbers(col.SCORE), ranked.offsets)
             shared = ragged.to_lengths(ragged.offsets_after_filter(same, ranked.offsets)) > 0
-            refuse_first(keys, shared, "query ", f" {TWO_ON_ONE_RANK}", task)
+            refuse_first(keys, shared, "query ", f" {TWO_ON_ONE_RANK}.", task)
     if ideal is None:
         ideal = Entries({col.RELEVANCE: np.zeros(0)}, np.zeros(keys.num_rows + 1, dtype=np.int64))
     ideal = _cut_ideal_lists(keys, ideal, k, task)

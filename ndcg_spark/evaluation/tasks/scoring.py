@@ -14,7 +14,7 @@ from ndcg_spark.conventions.forms import MAX_GAIN, discount_table, gain_function
 from ndcg_spark.core import labels, ragged
 from ndcg_spark.core.batches import REFUSAL, float_column, float_values, get_value, int_values, list_offsets, to_flags
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
-from ndcg_spark.errors import InputRefusedError, MissingColumnError, end_sentence
+from ndcg_spark.errors import InputRefusedError, MissingColumnError
 from ndcg_spark.evaluation.settings import ITEM_RESERVED, EvaluationSettings
 from ndcg_spark.evaluation.tasks.items import read_items, take_first_items
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED, TWO_ON_ONE_RANK
@@ -421,4 +421,4 @@ def refuse_query(batch: pa.RecordBatch, keys: tuple[str, ...], query: int | None
         values = {key: get_value(batch.column(key), query) for key in keys}
         shown = [labels.key({key: value for key, value in values.items() if key != "run" or value})]
         shown += [NO_QUERY_COLUMN] if len(keys) == 1 else []
-        raise InputRefusedError(end_sentence(f"query {', '.join(filter(None, shown))} {problem}"))
+        raise InputRefusedError(f"query {', '.join(filter(None, shown))} {problem}.")
