@@ -619,7 +619,7 @@ def list_warnings(contents: Contents) -> list[str]:
 
 
 def _list_lacks(contents: Contents) -> tuple[str, ...]:
-    """List why the night has no comparison, which is no bad news: it may wait for a flag, or for a second ranker."""
+    """List why the night has no comparison. That is not bad news: it may wait for a flag, or for a second ranker."""
     return () if contents.differences.rows else contents.differences.not_covered
 
 

@@ -173,7 +173,7 @@ def test_changes_flagged_against_a_night_have_the_error_of_their_flags(spark, me
 
 
 def test_the_trend_has_runs_that_the_night_lacks(spark, also_without_spark):
-    """With their flags; a run that was not there for long is no run of the trend."""
+    """With their flags; a run that ended long ago is not in the trend."""
     rows = [
         build_metric_row(run, night, value, 0.01) for run, value in (("new", 0.5), ("old", 0.4)) for night in NIGHTS
     ]
