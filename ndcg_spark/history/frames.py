@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import reduce
 from operator import and_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -190,19 +191,19 @@ _KEYS = {name: f"__of_{name}" for name in (PAIR, "segment_by", "segment", "metri
 """Columns by which flags are joined with the pairs of their nights, and their names on the side of the pairs."""
 
 
-def add_pairs(flags: DataFrame, per_query: DataFrame, rows: DataFrame, query: Sequence[str]) -> DataFrame:
-    """Run an action: add the differences of queries from the night before to nights with a short history.
+def add_pairs(flags: DataFrame, per_query: DataFrame, settings: ComparisonSettings, name: str) -> DataFrame:
+    """Add the differences of queries between two nights, `later` and `earlier`, in place of these; lazy.
 
-    `flags` has `TO_PAIR_COLUMNS`; `rows` is a metric table from `select_series_rows`. Adds a struct `paired` of
-    `PAIRED_COLUMNS`, null if a night, metric or segment column is missing.
+    `flags` has keys of series and `PAIR_KEYS`. The struct `name` of `PAIRED_COLUMNS` is null if a night, metric or
+    segment column is missing.
     """
-    settings = _create_comparison_settings(rows, per_query, query)
     flags = flags.withColumn(PAIR, F.xxhash64(*PAIR_KEYS).cast("string"))
-    pairs = flags.where(F.col("before").isNotNull()).select(PAIR, *PAIR_KEYS).distinct()
+    pairs = flags.where(F.col("earlier").isNotNull()).select(PAIR, *PAIR_KEYS).distinct()
     pair_rows = _select_pair_rows(per_query, pairs, settings)
     differences = _split_pair_keys(raise_refusals(estimate_all_groups([(pair_rows, None)], settings)))
     on = [F.col(name).eqNullSafe(F.col(key)) for name, key in _KEYS.items()]
-    return flags.join(differences, reduce(and_, on), "left").drop(*_KEYS.values(), PAIR)
+    joined = flags.join(differences.withColumnRenamed("paired", name), reduce(and_, on), "left")
+    return joined.drop(*_KEYS.values(), PAIR)
 
 
 def _split_pair_keys(differences: DataFrame) -> DataFrame:
@@ -241,7 +242,7 @@ def _select_pair_rows(per_query: DataFrame, pairs: DataFrame, settings: Comparis
     rows = per_query.withColumns(
         {_NIGHT_RUN: run, _HASH: read_config_hash(per_query), _DAY: date_or_null(per_query, PER_QUERY_TABLE)}
     )
-    nights = [(NIGHT, JUDGED), ("before", BASELINE)]
+    nights = [("later", JUDGED), ("earlier", BASELINE)]
     sides = F.explode(F.array(*[F.struct(F.col(day).alias("day"), F.lit(name).alias("as")) for day, name in nights]))
     by = [F.col("config_hash").alias("__by"), F.col(RULES).alias("__rules")]
     of = pairs.select(PAIR, F.col("run").alias("__of"), *by, sides.alias(_SIDE))
@@ -288,8 +289,9 @@ def judge_nights(
     *,
     per_query: DataFrame | None = None,
     query: str | Sequence[str] = "query_id",
+    keep: Callable[[DataFrame], Any] = lambda frame: None,
 ) -> DataFrame:
-    """Judge nights by the nights before them, as described in `flag_changes`."""
+    """Judge nights by the nights before them, as described in `flag_changes`; `keep` may cache rows read twice."""
     rows = select_series_rows(metrics)
     selected = rows.where(is_between(F.col(NIGHT), tasks.find_first_nights(settings)[0], settings.end))
     series = _collect_series(rows, settings)
@@ -298,8 +300,22 @@ def judge_nights(
     require_scipy()
     columns = tasks.TO_PAIR_COLUMNS
     judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_format_ddl(columns))
-    paired = add_pairs(judged, per_query, selected, [query] if isinstance(query, str) else list(query))
-    return in_workers(paired, tasks.flag_pairs, settings, schema=_format_ddl(tasks.FLAG_COLUMNS))
+    comparison = _create_comparison_settings(selected, per_query, [query] if isinstance(query, str) else query)
+    nights = judged.withColumns({"later": F.col("night"), "earlier": F.col("before")})
+    paired = add_pairs(nights, per_query, comparison, "paired").drop(*tasks.PAIR_OF_FLAG)
+    schema = {**columns, "paired": f"struct<{_format_ddl(tasks.PAIRED_COLUMNS)}>", **tasks.PAIR_OF_FLAG}
+    requested = in_workers(paired, tasks.request_pairs, settings, schema=_format_ddl(schema))
+    keep(requested)
+    again = add_pairs(requested, per_query, comparison, "of_flag")
+    of_flag = F.struct(*tasks.PAIR_OF_FLAG, F.col("of_flag").alias("paired"))
+    is_night = F.col("later").isNull()
+    others = [name for name in (*columns, "paired") if name not in (*tasks.SERIES, "night")]
+    grouped = again.groupBy("night", *tasks.SERIES).agg(
+        F.first(F.when(is_night, F.struct(*others)), ignorenulls=True).alias("of_night"),
+        F.collect_list(F.when(~is_night, of_flag)).alias("of_flags"),
+    )
+    nights = grouped.select("night", *tasks.SERIES, "of_night.*", "of_flags")
+    return in_workers(nights, tasks.flag_pairs, settings, schema=_format_ddl(tasks.FLAG_COLUMNS))
 
 
 def find_missing_series(metrics: DataFrame, night: date) -> DataFrame:
@@ -558,8 +574,8 @@ def flag_changes(
     last value. Segments of a run that has no row are not listed.
     Spark cost: one shuffle of rows per night and two small ones, no action, three scans of the table, one pass
     through Python workers. A worker holds the nights of the series in its batch. With `per_query` also an action that
-    lists segment sets, metrics and cutoffs, and one shuffle of the queries of the nights that are paired, two where
-    they have weights or segments.
+    lists segment sets, metrics and cutoffs, and shuffles of the queries of the nights that are paired, once with the
+    night before and once because of earlier flags: one shuffle each, two where they have weights or segments.
     """
     settings = create_settings(FlagSettings, dict(locals()))
     return judge_nights(metrics, settings, per_query=per_query, query=query)

@@ -101,45 +101,62 @@ def judge_nights(
 ) -> pa.Table:
     """Judge nights by the nights before them, as described in `flag_changes`; `rows` are of `read_metric_rows`."""
     if per_query is None:
-        return _to_table(tasks.flag_nights(collect_series(rows, settings), settings), tasks.FLAG_COLUMNS)
+        return _to_table(
+            tasks.flag_nights(collect_series(rows, settings), settings), tasks.build_schema(tasks.FLAG_COLUMNS)
+        )
     require_scipy()
     require_query_columns(replace(per_query.info, label=PER_QUERY_TABLE), query)
     selected = select_nights(rows, tasks.find_first_nights(settings)[0], settings.end)
     series = selected.group_by(["segment_by", "metric", "k"]).aggregate([]).to_pylist()
     comparison = create_comparison_settings(series, per_query.info, query)
     judged = tasks.flag_nights(collect_series(rows, settings), settings, tasks.TO_PAIR_COLUMNS)
-    paired = _add_pairs(_to_table(judged, tasks.TO_PAIR_COLUMNS), per_query, comparison)
-    return _to_table(tasks.flag_pairs(iter(paired.to_batches()), settings), tasks.FLAG_COLUMNS)
+    nights = _to_table(judged, tasks.build_schema(tasks.TO_PAIR_COLUMNS))
+    nights = nights.append_column("later", nights["night"]).append_column("earlier", nights["before"])
+    compare = _prepare_pairs(per_query, comparison)
+    paired = nights.drop_columns([*tasks.PAIR_OF_FLAG]).append_column("paired", compare(nights))
+    schema = pa.schema([*paired.schema, *tasks.build_schema(tasks.PAIR_OF_FLAG)])
+    requested = _to_table(tasks.request_pairs(iter(paired.to_batches()), settings), schema)
+    with_flags: list[dict[str, Any]] = []
+    for row, of_flag in zip(requested.to_pylist(), compare(requested).to_pylist(), strict=True):
+        if row["later"] is None:
+            with_flags.append(row | {"of_flags": []})
+        else:  # it follows its night
+            with_flags[-1]["of_flags"].append({**row, "paired": of_flag})
+    flags = tasks.flag_pairs(iter([pa.RecordBatch.from_pylist(with_flags)]), settings)
+    return _to_table(flags, tasks.build_schema(tasks.FLAG_COLUMNS))
 
 
-def _to_table(batches: Iterator[pa.RecordBatch], columns: Mapping[str, str]) -> pa.Table:
-    return pa.Table.from_batches(list(batches), tasks.build_schema(columns))
+def _to_table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches(list(batches), schema)
 
 
-def _add_pairs(flags: pa.Table, per_query: LocalTable, settings: ComparisonSettings) -> pa.Table:
-    """Add the struct `paired` like `frames.add_pairs`. At most two nights of queries are in memory."""
+def _prepare_pairs(per_query: LocalTable, settings: ComparisonSettings) -> Callable[[pa.Table], pa.Array]:
+    """Return a function that compares pairs of nights like `frames.add_pairs`; at most three nights are in memory."""
     schema = pa.schema([*(field for field in per_query.info.schema if field.name != "run"), ("run", pa.string())])
     (plan,) = plan_queries([(replace(per_query.info, schema=schema), None)], settings)
     needed = [read.source[0] for read in plan.table.columns.values()]
     names = [name for name in (*needed, "run", RULES, "config_hash") if per_query.info.has(name)]
     types = {name: per_query.info.type_of(name) for name in names}
 
-    @lru_cache(maxsize=2)
+    @lru_cache(maxsize=3)
     def read_night(night: date) -> pa.Table:
         rows = read_columns(filter_rows(per_query, "run_date", str(night)), types)
         runs = pc.fill_null(rows.column("run"), "") if "run" in types else pa.repeat("", rows.num_rows)
         return rows.drop_columns(["run"] if "run" in types else []).append_column("run", runs)
 
-    keys = [tuple(row.values()) for row in flags.select(PAIR_KEYS).to_pylist()]
-    differences: dict[tuple[Any, Any], dict[str, Any]] = {}
-    for pair in sorted({key for key in keys if key[-1] is not None}, key=lambda key: key[:-3:-1]):
-        pair_rows = _select_pair_rows(read_night, dict(zip(PAIR_KEYS, pair, strict=True)), settings)
-        for row in _compare_pair(pair_rows, settings):
-            series = tuple(row[name] for name in _COMPARED)
-            differences[pair, series] = {name: row[name] for name in tasks.PAIRED_COLUMNS}
-    compared = [tuple(row.values()) for row in flags.select(_COMPARED).to_pylist()]
-    paired = [differences.get(key) for key in zip(keys, compared, strict=True)]
-    return flags.append_column("paired", pa.array(paired, pa.struct(list(tasks.build_schema(tasks.PAIRED_COLUMNS)))))
+    def compare(nights: pa.Table) -> pa.Array:
+        keys = [tuple(row.values()) for row in nights.select(PAIR_KEYS).to_pylist()]
+        differences: dict[tuple[Any, Any], dict[str, Any]] = {}
+        for pair in sorted({key for key in keys if key[-1] is not None}, key=lambda key: key[:-3:-1]):
+            pair_rows = _select_pair_rows(read_night, dict(zip(PAIR_KEYS, pair, strict=True)), settings)
+            for row in _compare_pair(pair_rows, settings):
+                series = tuple(row[name] for name in _COMPARED)
+                differences[pair, series] = {name: row[name] for name in tasks.PAIRED_COLUMNS}
+        compared = [tuple(row.values()) for row in nights.select(_COMPARED).to_pylist()]
+        paired = [differences.get(key) for key in zip(keys, compared, strict=True)]
+        return pa.array(paired, pa.struct(list(tasks.build_schema(tasks.PAIRED_COLUMNS))))
+
+    return compare
 
 
 def _compare_pair(rows: pa.Table, settings: ComparisonSettings) -> Iterator[dict[str, Any]]:
@@ -154,7 +171,7 @@ def _select_pair_rows(
 ) -> pa.Table:
     """Select the rows of both nights of a pair, with the night as the run, like `frames.add_pairs`."""
     sides = []
-    for night, side in ((NIGHT, JUDGED), ("before", BASELINE)):
+    for night, side in (("later", JUDGED), ("earlier", BASELINE)):
         rows = read_night(pair[night])
         rows = rows.filter(pc.equal(rows.column("run"), pair["run"]))
         if RULES in rows.column_names:

@@ -10,13 +10,13 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.history.settings import METRIC_TABLE, NIGHT
+from ndcg_spark.history.settings import METRIC_TABLE
 from ndcg_spark.metrics import MetricAt, NamedMetric, in_order, parse_metric
 
 PER_QUERY_TABLE = "per-query table"
 BASELINE, JUDGED = "the night before", "the night"
 MAX_NAMES = 10
-PAIR_KEYS = ("run", "config_hash", RULES, NIGHT, "before")
+PAIR_KEYS = ("run", "config_hash", RULES, "later", "earlier")
 
 
 def build_absence_error(what: str, name: str, others: Sequence[str]) -> InputRefusedError:

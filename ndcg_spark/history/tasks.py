@@ -38,6 +38,8 @@ from ndcg_spark.metrics import EVERY, MetricAt, direction_of, judge_change
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 T = TypeVar("T")
+Judge = Callable[[dict[str, Any], dict[str, Any]], "dict[str, Any] | None"]
+"""Compares a night with an earlier one; None if that cannot be known."""
 MAD_TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
 """Standard measure_deviation of normal values over their median absolute measure_deviation: 1.482602218505602."""
 
@@ -160,6 +162,8 @@ TO_PAIR_COLUMNS = {
     **{"history_days": "array<int>", "history_values": "array<double>", "history_errors": "array<double>"},
 }
 """Nights to compare query by query, with their rules if known, and the nights before, in order."""
+PAIR_OF_FLAG = {"later": "date", "earlier": "date"}
+"""Nights to compare because of an earlier flag."""
 MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
 """Missing series, with their last night and its queries; `median` is the value of that night."""
 PAIRED_COLUMNS = {
@@ -176,6 +180,9 @@ _NO_SPREAD = {
 LEVEL = 0.001
 """Level of the test against the night before: low, because a night has many groups and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
+_OPPOSITE = {LOW: HIGH, HIGH: LOW}
+MOST_FLAGS = 4
+"""Number of earlier flags, the largest, whose queries are compared to see whether they last."""
 FEWEST_PAIRED = 0.5
 """Smallest share of the queries of a night that its pairs must be; fewer do not stand for the night."""
 LATEST_NIGHTS, LATEST_DAYS = 7, 31
@@ -210,8 +217,32 @@ def flag_nights(
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
+def request_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Iterator[pa.RecordBatch]:
+    """Add rows for the pairs of nights that show whether earlier flags last, to `TO_PAIR_COLUMNS` with `paired`.
+
+    Such a row has the keys and rules of its night, and `PAIR_OF_FLAG`; these are null in the rows that were there.
+    """
+    for batch in batches:
+        schema = pa.schema([*batch.schema, *build_schema(PAIR_OF_FLAG)])
+        rows = [row for night in batch.to_pylist() for row in (night, *_request_pairs(night, settings))]
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def _request_pairs(row: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
+    keys = {name: row[name] for name in ("night", *SERIES, "config_hash", RULES)}
+    flags = _find_likely_flags(row, settings)
+    befores = {flag.before["day"] for flag in flags}
+    tonight = (row["night"] - EPOCH).days
+    pairs = {(flag.night["day"], flag.before["day"]) for flag in flags} | {(tonight, day) for day in befores}
+    for later, earlier in sorted(pairs):
+        yield keys | {"later": day_to_date(later), "earlier": day_to_date(earlier)}
+
+
 def flag_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Iterator[pa.RecordBatch]:
-    """Judge rows of `TO_PAIR_COLUMNS` by their struct `paired`, null without pairs: `FLAG_COLUMNS`."""
+    """Judge rows of `TO_PAIR_COLUMNS` by their struct `paired`, null without pairs: `FLAG_COLUMNS`.
+
+    `of_flags` is a list of `PAIR_OF_FLAG` and `paired`: what `request_pairs` asked for.
+    """
     schema = build_schema(FLAG_COLUMNS)
     for batch in batches:
         rows = [_judge_by_pairs(row, settings) for row in batch.to_pylist()]
@@ -219,38 +250,65 @@ def flag_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Ite
 
 
 def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
-    """Judge a night by the queries that it shares with the night before, if these are most of both nights."""
-    pairs = row["paired"]
-    if pairs is None or pairs["std_error"] is None or not (pairs["std_error"] or pairs["difference"]):
-        return row  # equal pairs say nothing about queries that only one night has
-    n_all = pairs["n_queries"] + max(pairs["n_only_run"], pairs["n_only_baseline"])
-    share = pairs["n_queries"] / n_all
-    if share < FEWEST_PAIRED:
+    """Judge a night by the queries that it shares with earlier ones, if these are most of both nights."""
+    if _compute_share(row["paired"]) is None:
         return row
-    names = ("history_days", "history_values", "history_errors")
-    nights = [
-        dict(zip(("day", "value", "std_error"), night, strict=True))
-        for night in zip(*map(row.get, names), strict=True)
-    ]
-    tonight = {"day": _to_day(row["night"]), "value": row["value"], "std_error": row["std_error"]}
-    by_pairs = _judge_difference(pairs["difference"], pairs["std_error"], BEFORE_PAIRED, pairs["df"])
+    *nights, tonight = _list_nights(row)
+    paired = {tuple(map(_to_day, (pair["later"], pair["earlier"]))): pair["paired"] for pair in row["of_flags"]}
+    paired[tonight["day"], nights[-1]["day"]] = row["paired"]
 
     def judge(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
-        """Compare two nights whose pairs are not known: as many as tonight, with the same error."""
-        if night is tonight and before is nights[-1]:
-            return by_pairs
-        errors = (night["std_error"], before["std_error"]) if share < 1 else (0.0, 0.0)
-        if None in errors:
-            return None
-        # Of shared queries the error is that of pairs; the others are independent.
-        error = math.hypot(share * pairs["std_error"], math.sqrt(1 - share) * math.hypot(*errors))
-        return _judge_difference(night["value"] - before["value"], error, BEFORE_PAIRED, pairs["df"])
+        by_pairs = _judge_pairs(paired.get((night["day"], before["day"])))
+        return by_pairs or _judge_by_errors(night, before)
 
-    judgment = {"median": row["before_value"], **by_pairs}
-    judgment |= _relate_to_flags(
-        [*nights, tonight], judge, partial(is_flagged_side, settings.direction, row["metric"])
-    )
-    return _add_rule(row, judgment, settings)
+    judgment = judge(tonight, nights[-1])
+    if judgment is None:
+        return row
+    flags = []
+    for flag in _find_likely_flags(row, settings):
+        status = _get_status(judge(flag.night, flag.before))
+        if status in _OPPOSITE and is_flagged_side(settings.direction, row["metric"], status):
+            flags.append(flag._replace(status=status))
+    related = _relate_to_flags(tonight, judgment["status"], flags, judge)
+    return _add_rule(row, {"median": row["before_value"], **judgment, **related}, settings)
+
+
+def _list_nights(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the earlier nights of a row, and its own."""
+    days, values, errors = (row[name] for name in ("history_days", "history_values", "history_errors"))
+    nights = zip([*days, _to_day(row["night"])], [*values, row["value"]], [*errors, row["std_error"]], strict=True)
+    return [dict(zip(("day", "value", "std_error"), night, strict=True)) for night in nights]
+
+
+def _compute_share(pairs: dict[str, Any] | None) -> float | None:
+    """Compute the share of queries that two nights share; None if it is too small, or they do not have two."""
+    if pairs is None or pairs["std_error"] is None:
+        return None
+    share = pairs["n_queries"] / (pairs["n_queries"] + max(pairs["n_only_run"], pairs["n_only_baseline"]))
+    return share if share >= FEWEST_PAIRED else None
+
+
+def _judge_pairs(pairs: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Judge a night by pairs of queries; None if these are too few."""
+    if pairs is None or _compute_share(pairs) is None or not (pairs["std_error"] or pairs["difference"]):
+        return None  # equal pairs say nothing about queries that only one night has
+    return _judge_difference(pairs["difference"], pairs["std_error"], BEFORE_PAIRED, pairs["df"])
+
+
+def _find_likely_flags(row: dict[str, Any], settings: FlagSettings) -> list[Flag]:
+    """Find the largest flags that may last, as if the queries of earlier nights varied like those of the last two."""
+    pairs, share = row["paired"], _compute_share(row["paired"])
+    if pairs is None or share is None:
+        return []
+
+    def judge(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
+        difference = night["value"] - before["value"]
+        return _judge_difference(difference, share * pairs["std_error"], BEFORE_PAIRED, pairs["df"])
+
+    is_flagged = partial(is_flagged_side, settings.direction, row["metric"])
+    flags = _find_flags(_list_nights(row)[:-1], judge, is_flagged)
+    largest = sorted(flags, key=lambda flag: -abs(flag.night["value"] - flag.before["value"]))[:MOST_FLAGS]
+    return [flag for flag in flags if flag in largest]
 
 
 def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
@@ -386,8 +444,9 @@ def _judge_by_night_before(
     judgment = _judge_by_errors(night, before)
     if judgment is None:
         return history
-    recovery = _relate_to_flags([*earlier, night], _judge_by_errors, is_flagged)
-    return {**history, "median": before["value"], **judgment, **recovery}
+    flags = _find_flags(earlier, _judge_by_errors, is_flagged)
+    related = _relate_to_flags(night, judgment["status"], flags, _judge_by_errors)
+    return {**history, "median": before["value"], **judgment, **related}
 
 
 def leave_out_thin(nights: Sequence[T], n_queries: int | None, count: Callable[[T], int | None]) -> Sequence[T]:
@@ -407,37 +466,50 @@ def _judge_by_errors(night: dict[str, Any], before: dict[str, Any]) -> dict[str,
     return _judge_difference(night["value"] - before["value"], error, BEFORE)
 
 
-def _relate_to_flags(
-    nights: Sequence[dict[str, Any]],
-    judge: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any] | None],
-    is_flagged: Callable[[str], bool],
-) -> dict[str, Any]:
-    """Return a judgment of the last night by earlier flags; empty if none concerns it.
+class Flag(NamedTuple):
+    """A flagged night, and the night before it."""
+
+    status: str
+    before: dict[str, Any]
+    night: dict[str, Any]
+
+
+def _find_flags(nights: Sequence[dict[str, Any]], judge: Judge, is_flagged: Callable[[str], bool]) -> list[Flag]:
+    """Find the flags from which no later night recovered. `nights` are sorted; `judge` compares two of them."""
+    flags: list[Flag] = []
+    for before, night in pairwise(nights):
+        status = _get_status(judge(night, before))
+        position = _find_recovered(flags, night, status, judge)
+        if position is not None:
+            del flags[position:]
+        elif status in _OPPOSITE and is_flagged(status):
+            flags.append(Flag(status, before, night))
+    return flags
+
+
+def _find_recovered(flags: list[Flag], night: dict[str, Any], status: str, judge: Judge) -> int | None:
+    """Find the latest flag of the other side, if a night is again as before it."""
+    opposite = [position for position, flag in enumerate(flags) if flag.status == _OPPOSITE.get(status)]
+    if not opposite or _get_status(judge(night, flags[opposite[-1]].before)) != SHORT:
+        return None
+    return opposite[-1]
+
+
+def _relate_to_flags(night: dict[str, Any], status: str, flags: list[Flag], judge: Judge) -> dict[str, Any]:
+    """Return a judgment of a night by earlier flags; empty if none concerns it.
 
     It is `recovered` if it is as before a flagged night, and `ongoing` if it is like the night before it and still as
-    far from the night before a flag. `nights` are sorted; `judge` compares two of them.
+    far from the night before a flag.
     """
-    flags: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
-    recovery: dict[str, Any] = {}
-    status = SHORT
-    for before, night in pairwise(nights):
-        recovery = {}
-        status = _get_status(judge(night, before))
-        opposite = {LOW: HIGH, HIGH: LOW}.get(status)
-        position = next((i for i in reversed(range(len(flags))) if flags[i][0] == opposite), None)
-        if position is not None and _get_status(judge(night, flags[position][1])) == SHORT:
-            recovery = {"status": RECOVERED, "flag": flags[position][1:]}
-            del flags[position:]
-        elif opposite is not None and is_flagged(status):
-            flags.append((status, before, night))
-    if not recovery and status != SHORT:
+    position = _find_recovered(flags, night, status, judge)
+    if position is None and status != SHORT:
         return {}
-    for flag_status, before, flagged in flags:
-        judgment = judge(nights[-1], before)
-        if judgment is not None and judgment["status"] == flag_status:
-            changed = {"status": ONGOING, "median": before["value"], "weekday": BEFORE_FLAG}
-            return {**judgment, **changed, "flag": (before, flagged)}
-    return recovery
+    for flag in flags[:position]:
+        judgment = judge(night, flag.before)
+        if judgment is not None and judgment["status"] == flag.status:
+            changed = {"status": ONGOING, "median": flag.before["value"], "weekday": BEFORE_FLAG}
+            return {**judgment, **changed, "flag": flag}
+    return {} if position is None else {"status": RECOVERED, "flag": flags[position]}
 
 
 def _get_status(judgment: dict[str, Any] | None) -> str:
@@ -477,7 +549,7 @@ def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
     short += f" by history, {settings.fewest_any_day} are needed"
     if "flag" in row:
-        before, flagged = row["flag"]
+        _, before, flagged = row["flag"]
         if row["status"] == ONGOING:
             return (
                 f"{name} is {row['value']:.6f} on {row['night']}, still different from {before['value']:.6f} on "

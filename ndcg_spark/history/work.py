@@ -213,7 +213,8 @@ class FlagChanges(FlagChangesBase):
         pairs = self.tables["per_query"].frame if "per_query" in self.tables else None
         if pairs is not None and "dataset" in pairs.columns:
             pairs = pairs.where(F.col("dataset") == dataset)
-        self._judged = frames.judge_nights(self.rows, settings, per_query=pairs, query=self.settings.query)
+        query, keep = self.settings.query, self.job.persist
+        self._judged = frames.judge_nights(self.rows, settings, per_query=pairs, query=query, keep=keep)
         self.job.persist(self._judged)
 
     def list_keys(self) -> list[SliceKey]:

@@ -131,13 +131,15 @@ def test_engines_flag_the_same(seed, tmp_path):
         ("--from", "2026-01-01", "--direction", "both", "--verbose"),
         ("--metrics", f"{SMALLER},ndcg@5", "--lookback", "20", "--fail-on-flag"),
     ]
-    weekdays = set()
+    weekdays, lasting = set(), 0
     for options in (paired, others[seed % 2]):
         ended, rows = run_both(tmp_path, "--input", metrics, *options)
         assert ended.code in (0, 3), ended.err
         weekdays |= {row["weekday"] for row in rows}
+        lasting += sum(row["status"] in (tasks.ONGOING, tasks.RECOVERED) for row in rows)
         assert len(rows) > 3
     assert {"any", "before", "before_paired"} <= weekdays
+    assert lasting > 3
 
 
 @pytest.mark.usefixtures("spark")

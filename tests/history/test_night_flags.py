@@ -65,12 +65,21 @@ def flags(rows, settings=BOTH):
 
 
 def flags_of_pairs(rows, settings=BOTH, **pairs):
-    """Rows by night, the last one with what its pairs showed."""
+    """Rows by night, the last one with what its pairs showed; all pairs of earlier nights have the same error."""
     actual = judged(rows, settings, columns=tasks.TO_PAIR_COLUMNS)
     last = max(row["night"] for row in actual)
+    values = {row["night"]: row["value"] for row in actual}
     group = {"n_queries": 12, "n_only_run": 0, "n_only_baseline": 0, "df": 11.0, **pairs}
     batch = pa.RecordBatch.from_pylist([row | {"paired": group if row["night"] == last else None} for row in actual])
-    (batch,) = tasks.flag_pairs(iter([batch]), settings)
+    (batch,) = tasks.request_pairs(iter([batch]), settings)
+    nights = []
+    for row in batch.to_pylist():
+        if row["later"] is None:
+            nights.append(row | {"of_flags": []})
+        else:
+            difference = values[row["later"]] - values[row["earlier"]]
+            nights[-1]["of_flags"].append({**row, "paired": group | {"difference": difference}})
+    (batch,) = tasks.flag_pairs(iter([pa.RecordBatch.from_pylist(nights)]), settings)
     return {row["night"]: row for row in batch.to_pylist()}
 
 
@@ -391,26 +400,9 @@ def test_few_pairs_do_not_stand_for_a_night():
     assert flags_of_pairs(rows, difference=-0.1, std_error=0.001, **half)[nth_night(3)]["weekday"] == "before"
 
 
-@pytest.mark.parametrize("share", [0.5, 0.75, 0.9])
-def test_the_error_of_earlier_nights_counts_queries_that_they_do_not_share(share):
-    """Of n queries s are shared: the variance of the difference of means is (s var(pairs) + 2 (n - s) var) / n^2."""
-    n, spread, spread_of_pairs = 400, 0.3, 0.06
-    shared = round(share * n)
-    more = {"n_queries": shared, "n_only_run": n - shared, "n_only_baseline": n - shared, "df": shared - 1.0}
-    error = (shared * spread_of_pairs**2 + 2 * (n - shared) * spread**2) ** 0.5 / n
-    limit = scipy.stats.t.ppf(0.9995, shared - 1)
-    for fall, status in ((1.01, "ongoing"), (0.99, "short_history")):
-        low = 0.6 - fall * limit * error
-        rows = [row | {"std_error": spread / n**0.5} for row in build_metric_rows([0.6, low, low])]
-        row = flags_of_pairs(rows, difference=0.001, std_error=spread_of_pairs / shared**0.5, **more)[nth_night(2)]
-        assert row["status"] == status
-        if status == "ongoing":
-            assert (row["spread"], row["z"]) == (pytest.approx(error), pytest.approx(-fall * limit))
-
-
 def test_pairs_need_no_standard_errors_of_the_nights():
     rows = [row | {"std_error": None} for row in two_nights()]
-    for n_only in (0, 3):  # where some queries are not shared, earlier nights cannot be judged, the last one can
+    for n_only in (0, 3):
         actual = flags_of_pairs(rows, difference=-0.03, std_error=0.005, n_only_run=n_only).values()
         assert sorted(row["status"] for row in actual) == ["low", "short_history"]
 

@@ -1,0 +1,120 @@
+"""Flags that last, in a short history, against a program that pairs every two nights and reads no code of ours."""
+
+from __future__ import annotations
+
+import statistics
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.stats
+from support.nights import build_metric_rows, nth_night
+
+from ndcg_spark.history.local import judge_nights, read_metric_rows
+from ndcg_spark.history.settings import FlagSettings
+from ndcg_spark.sources.local import open_memory_table
+
+OPPOSITE = {"low": "high", "high": "low"}
+CHANGES = {"same": 0.1, "few": 0.3, "refresh": 0.2, "fall": 0.15, "rise": 0.1, "back": 0.15}
+N_QUERIES = 60
+
+
+def build_nights(seed: int) -> list[np.ndarray]:
+    """Build the values of the same queries on several nights, which change in few queries, in many, or for good."""
+    numbers = np.random.default_rng(seed)
+    nights = [numbers.uniform(0.2, 0.9, N_QUERIES)]
+    for kind in numbers.choice([*CHANGES], size=numbers.integers(3, 11), p=[*CHANGES.values()]):
+        values = nights[-1].copy()
+        if kind == "few":
+            values[:2] += numbers.normal(0, 0.03, 2)
+        elif kind == "refresh":
+            values += numbers.normal(0, 0.05, N_QUERIES)
+        elif kind == "back":
+            values = nights[0] + numbers.normal(0, 0.01, N_QUERIES)
+        elif kind != "same":
+            values += (-0.05 if kind == "fall" else 0.05) + numbers.normal(0, 0.03, N_QUERIES)
+        nights.append(values)
+    return nights
+
+
+def judge(later: np.ndarray, earlier: np.ndarray) -> str:
+    """Hold a night against an earlier one, query by query, or by their errors where no query changed."""
+    if (later == earlier).all():
+        return "short_history"
+    test = scipy.stats.ttest_rel(later, earlier)
+    return "short_history" if test.pvalue >= 0.001 else "low" if test.statistic < 0 else "high"
+
+
+def judge_by_definition(nights: list[np.ndarray]) -> list[str]:
+    """Judge nights one after another: falls are flagged, until a night is again as before them."""
+    statuses, flags = ["short_history"], []
+    for at in range(1, len(nights)):
+        status = change = judge(nights[at], nights[at - 1])
+        opposite = [number for number, (side, _) in enumerate(flags) if side == OPPOSITE.get(change)]
+        recovered = [*opposite[-1:]]
+        if recovered and judge(nights[at], nights[flags[recovered[0]][1]]) != "short_history":
+            recovered = []
+        if recovered:
+            status = "recovered"
+            del flags[recovered[0] :]
+        if recovered or change == "short_history":
+            is_lasting = any(judge(nights[at], nights[before]) == side for side, before in flags)
+            status = "ongoing" if is_lasting else status
+        if change == "low" and not recovered:
+            flags.append((change, at - 1))
+        statuses.append("other_direction" if status == "high" else status)
+    return statuses
+
+
+def judge_by_package(nights: list[np.ndarray]) -> list[dict]:
+    values = [statistics.fmean(night) for night in nights]
+    metrics = [
+        {**row, "rules": "ties=expected", "std_error": statistics.stdev(night) / N_QUERIES**0.5}
+        for row, night in zip(build_metric_rows(values, n_queries=N_QUERIES), nights, strict=True)
+    ]
+    queries = [
+        {"run_date": nth_night(at), "query_id": f"q{number}", "k": 10, "ndcg": value}
+        for at, night in enumerate(nights)
+        for number, value in enumerate(night.tolist())
+    ]
+    rows = read_metric_rows(open_memory_table(pa.Table.from_pylist(metrics), "metrics"))
+    per_query = open_memory_table(pa.Table.from_pylist(queries), "queries")
+    flags = judge_nights(rows, FlagSettings(), per_query=per_query, query=["query_id"]).to_pylist()
+    return sorted(flags, key=lambda row: row["night"])
+
+
+def test_flags_last_by_the_pairs_of_every_two_nights():
+    """Whether a night was flagged is decided by its own pairs, however much other nights vary."""
+    seen = set()
+    for seed in range(40):
+        nights = build_nights(seed)
+        expected = judge_by_definition(nights)
+        assert [row["status"] for row in judge_by_package(nights)] == expected, seed
+        seen.update(expected)
+    assert seen == {"short_history", "low", "other_direction", "ongoing", "recovered"}
+
+
+def build_change(size: float, spread: float) -> np.ndarray:
+    noise = np.random.default_rng(5).standard_normal(N_QUERIES)
+    return size + spread * (noise - noise.mean()) / noise.std()
+
+
+@pytest.mark.parametrize(
+    ("changes", "statuses"),
+    [
+        # A change within its limit is no flag, though the next night hardly varies.
+        ([build_change(-0.01, 0.05), build_change(-0.0001, 0.0005)], ["short_history", "short_history"]),
+        ([build_change(-0.01, 0.05), build_change(0.01, 0.0005)], ["short_history", "other_direction"]),
+        # A flag lasts, though the next night is the same, or hardly varies.
+        ([build_change(-0.03, 0.05), build_change(0.0, 0.0)], ["low", "ongoing"]),
+        ([build_change(-0.03, 0.05), build_change(-0.0001, 0.0005)], ["low", "ongoing"]),
+    ],
+)
+def test_a_quiet_night_does_not_judge_the_night_before(changes, statuses):
+    first = np.random.default_rng(0).uniform(0.2, 0.9, N_QUERIES)
+    nights = [first, *(first + change for change in np.cumsum(changes, axis=0))]
+    rows = judge_by_package(nights)
+    assert [row["status"] for row in rows] == ["short_history", *statuses]
+    if statuses[-1] == "ongoing":
+        expected = scipy.stats.ttest_rel(nights[2], nights[0])
+        assert (rows[-1]["z"], rows[-1]["weekday"]) == (pytest.approx(expected.statistic, rel=1e-9), "before_flag")
