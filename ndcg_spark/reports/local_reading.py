@@ -218,13 +218,14 @@ class LocalFlags(reading.FlagTable):
         segments.sort(key=lambda row: _descend(_distance(row)))
         earlier: dict[tuple[date, str | None], Rows] = {}
         for row in flagged:
-            is_earlier = scope.run_date is not None and row["night"] is not None and row["night"] < scope.run_date
-            if row["segment_by"] and is_earlier:
+            if row["segment_by"] and _is_before(row, scope):
                 earlier.setdefault((row["night"], row["run"]), []).append(row)
         larger_is_better = direction_of(scope.metric)
-        first_flags = _find_first_flags(flags, scope.run_date, keys)
+        of_change = (*keys, "median")
+        earlier_flags = sorted((row for row in flagged if _is_before(row, scope)), key=lambda row: row["night"])
+        since = {tuple(row[key] for key in of_change): row["night"] for row in earlier_flags}  # the latest
         ongoing = [
-            {**row, **first_flags.get(tuple(row[key] for key in keys), {"since": None})}
+            {**row, "since": since.get(tuple(row[key] for key in of_change))}
             for row in by_status.get(night_flags.ONGOING, [])
             if larger_is_better is None or row["z"] is None or (row["z"] < 0) == larger_is_better
         ]
@@ -257,22 +258,8 @@ def _rank_distance(row: dict[str, Any]) -> tuple[Any, ...]:
     return (_distance(row) or 0.0, *_order_by(row, "segment_by", "segment"))
 
 
-def _find_first_flags(
-    flags: pa.Table, night: date | None, keys: Sequence[str]
-) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Find the first flag of each series since it recovered the last time: its night, and the value before."""
-    statuses = (night_flags.LOW, night_flags.HIGH, night_flags.RECOVERED)
-    rows = _select(flags, _is_in(flags, "status", statuses)).to_pylist()
-    first: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: row["night"] or date.max):
-        if night is None or row["night"] is None or row["night"] >= night:
-            break
-        key = tuple(row[key] for key in keys)
-        if row["status"] == night_flags.RECOVERED:
-            first.pop(key, None)
-        else:
-            first.setdefault(key, {"since": row["night"], "median": row["median"]})
-    return first
+def _is_before(row: dict[str, Any], scope: Scope) -> bool:
+    return scope.run_date is not None and row["night"] is not None and row["night"] < scope.run_date
 
 
 class LocalComparisons(reading.ComparisonTable):

@@ -183,10 +183,7 @@ class FlagRows:
     """Segments flagged on the night, the farthest from usual first."""
     recovered: Rows
     ongoing: Rows
-    """Changes to the worse that last, with their first flagged night since a recovery (`since`).
-
-    `median` is then the value before that night.
-    """
+    """Changes to the worse that last, with the night that was flagged (`since`), if its flag is in the table."""
     earlier: Rows
     """Number of flagged segments (`n`) and the farthest of them (`farthest`), by earlier night and run."""
     n_segments: int

@@ -189,23 +189,17 @@ class SparkFlags(reading.FlagTable):
 
 
 def _read_ongoing(flags: DataFrame, scope: Scope) -> Rows:
-    """Run an action: read ongoing changes to the worse, the farthest first, with the first flag since a recovery."""
+    """Run an action: read ongoing changes to the worse, the farthest first, with the night that was flagged."""
     keys, night = ("run", "segment_by", "segment"), _lit_date(scope.run_date)
-    of_series = [F.col(key).alias(f"__{key}") for key in keys]
-    is_recovered = F.col("status") == night_flags.RECOVERED
-    earlier = flags.where(F.col("status").isin(night_flags.LOW, night_flags.HIGH, night_flags.RECOVERED))
-    recovered = F.max(F.when(is_recovered, F.col("night"))).over(Window.partitionBy(*keys))
-    earlier = earlier.where(F.col("night") < night).withColumn("__recovered", recovered)
-    after = F.col("__recovered").isNull() | (F.col("night") > F.col("__recovered"))
-    first = F.min_by(F.struct(F.col("night").alias("since"), "median"), "night").alias("__first")
-    first_flags = earlier.where(~is_recovered & after).groupBy(*of_series).agg(first)
+    earlier = flags.where(F.col("status").isin(night_flags.LOW, night_flags.HIGH) & (F.col("night") < night))
+    of_change = {key: f"__{key}" for key in (*keys, "median")}
+    by_change = earlier.groupBy(*[F.col(key).alias(name) for key, name in of_change.items()])
+    latest = by_change.agg(F.max("night").alias("since"))
     ongoing = flags.where(F.col("night").eqNullSafe(night) & (F.col("status") == night_flags.ONGOING))
     ongoing = ongoing.where(F.col("z").isNull() | _is_worse(scope.metric, F.col("z")))
-    is_same = reduce(and_, [F.col(key).eqNullSafe(F.col(f"__{key}")) for key in keys])
-    rows = ongoing.join(first_flags, is_same, "left").orderBy(F.desc_nulls_first(F.abs("z")), *keys)
-    before = F.when(F.col("__first").isNull(), F.col("median")).otherwise(F.col("__first.median"))
-    rows = rows.withColumns({"median": before, "since": F.col("__first.since")})
-    return collect_rows(rows.limit(scope.limits.segments).drop("__first"))
+    is_same = reduce(and_, [F.col(key).eqNullSafe(F.col(name)) for key, name in of_change.items()])
+    rows = ongoing.join(latest, is_same, "left").orderBy(F.desc_nulls_first(F.abs("z")), *keys)
+    return collect_rows(rows.limit(scope.limits.segments))
 
 
 def _is_worse(metric: str, z: Column) -> Column:

@@ -42,15 +42,16 @@ def metrics(spark):
     return create_metrics_table(spark)
 
 
-def test_an_ongoing_change_begins_with_the_first_flag_since_a_recovery(spark, metrics, also_without_spark):
-    """The median of the change is of another night. What was never flagged, or has recovered, has no such night."""
-    first, second, third, fourth = (NIGHTS[2] - timedelta(days=at) for at in (9, 7, 5, 3))
+def test_an_ongoing_change_names_its_flag(spark, metrics, also_without_spark):
+    """The flag of a change has the same value before it. DE recovered from a second fall, and not from the first."""
+    first, second, third = (NIGHTS[2] - timedelta(days=at) for at in (9, 7, 5))
     known = [
-        ("US", first, "low", 0.9), ("US", second, "recovered", None), ("US", third, "low", 0.7),
-        ("US", fourth, "low", 0.6), ("US", NIGHTS[2], "ongoing", 0.8),
-        ("DE", first, "low", 0.9), ("DE", NIGHTS[2], "ongoing", 0.8),
-        ("FR", first, "low", 0.9), ("FR", second, "recovered", None), ("FR", NIGHTS[2], "ongoing", 0.8),
-        ("JP", NIGHTS[2], "ongoing", 0.8), ("JP", NIGHTS[2] + timedelta(days=1), "low", 0.5),
+        ("US", first, "low", 0.8), ("US", second, "recovered", 0.8), ("US", third, "low", 0.8),
+        ("US", NIGHTS[1], "low", 0.6), ("US", NIGHTS[2], "ongoing", 0.8),
+        ("DE", first, "low", 0.8), ("DE", second, "low", 0.7), ("DE", third, "recovered", 0.7),
+        ("DE", NIGHTS[2], "ongoing", 0.8),
+        ("FR", first, "low", 0.9), ("FR", NIGHTS[2], "ongoing", 0.8),
+        ("JP", NIGHTS[2], "ongoing", 0.8), ("JP", NIGHTS[2] + timedelta(days=1), "low", 0.8),
     ]  # fmt: skip
     flags = spark.createDataFrame(
         [
@@ -63,7 +64,7 @@ def test_an_ongoing_change_begins_with_the_first_flag_since_a_recovery(spark, me
     ongoing = report(metrics, flags=flags, limits=ReportLimits(segments=5)).contents.flags.ongoing
     assert len(also_without_spark) == 1
     shown = {flag.segment: (flag.since, flag.before) for flag in ongoing}
-    assert shown == {"US": (third, 0.7), "DE": (first, 0.9), "FR": (None, 0.8), "JP": (None, 0.8)}
+    assert shown == {"US": (third, 0.8), "DE": (first, 0.8), "FR": (None, 0.8), "JP": (None, 0.8)}
 
 
 def test_report_reads_all_tables(spark, metrics, also_without_spark):
