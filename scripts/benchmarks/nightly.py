@@ -103,7 +103,7 @@ STEPS = (
     "compare-runs --per-query ./queries --baseline thumbnail --output ./comparisons --run-date {night}",
     "flag-changes --input ./metrics --per-query ./queries --output ./flags --to {night}",
     "report --metrics ./metrics --per-query ./queries --comparison ./comparisons --flags ./flags "
-    "--output page-{night}.html --run-date {night}",
+    "--output page-{night}.html --index index.html --run-date {night}",
 )
 """The steps of the file of the demo of a night, without the weeks and with Spark's own settings, as commands."""
 
