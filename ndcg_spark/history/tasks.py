@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import partial
-from itertools import groupby, islice, pairwise, product
+from itertools import combinations, groupby, islice, pairwise, product
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
 
@@ -181,8 +181,8 @@ LEVEL = 0.001
 """Level of the test against the night before: low, because a night has many groups and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
 _OPPOSITE = {LOW: HIGH, HIGH: LOW}
-MOST_FLAGS = 4
-"""Number of earlier flags, the largest, whose queries are compared to see whether they last."""
+MOST_CHANGES, FEW_CHANGES, LARGE_CHANGE = 6, 3, 3.0
+"""At most 6 changes of a history are looked at: all of 3, of more those that are 3 times the median change."""
 FEWEST_PAIRED = 0.5
 """Smallest share of the queries of a night that its pairs must be; fewer do not stand for the night."""
 LATEST_NIGHTS, LATEST_DAYS = 7, 31
@@ -229,13 +229,17 @@ def request_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> 
 
 
 def _request_pairs(row: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
+    """Yield a row for each pair that `_find_flags` and `_relate_to_flags` may have to judge."""
     keys = {name: row[name] for name in ("night", *SERIES, "config_hash", RULES)}
-    flags = _find_likely_flags(row, settings)
-    befores = {flag.before["day"] for flag in flags}
-    tonight = (row["night"] - EPOCH).days
-    pairs = {(flag.night["day"], flag.before["day"]) for flag in flags} | {(tonight, day) for day in befores}
-    for later, earlier in sorted(pairs):
-        yield keys | {"later": day_to_date(later), "earlier": day_to_date(earlier)}
+    changes = _find_large_changes(row)
+    pairs = {(change.night["day"], change.before["day"]) for change in changes}
+    for change, later in combinations(changes, 2):
+        if later.status == _OPPOSITE[change.status]:
+            pairs.add((later.night["day"], change.before["day"]))
+    flags = [change for change in changes if is_flagged_side(settings.direction, row["metric"], change.status)]
+    pairs |= {(_to_day(row["night"]), flag.before["day"]) for flag in flags}
+    for later_day, earlier_day in sorted(pairs):
+        yield keys | {"later": day_to_date(later_day), "earlier": day_to_date(earlier_day)}
 
 
 def flag_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Iterator[pa.RecordBatch]:
@@ -258,17 +262,13 @@ def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, An
     paired[tonight["day"], nights[-1]["day"]] = row["paired"]
 
     def judge(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
-        by_pairs = _judge_pairs(paired.get((night["day"], before["day"])))
-        return by_pairs or _judge_by_errors(night, before)
+        pair = night["day"], before["day"]
+        return (_judge_pairs(paired[pair]) or _judge_by_errors(night, before)) if pair in paired else None
 
     judgment = judge(tonight, nights[-1])
     if judgment is None:
         return row
-    flags = []
-    for flag in _find_likely_flags(row, settings):
-        status = _get_status(judge(flag.night, flag.before))
-        if status in _OPPOSITE and is_flagged_side(settings.direction, row["metric"], status):
-            flags.append(flag._replace(status=status))
+    flags = _find_flags(nights, judge, partial(is_flagged_side, settings.direction, row["metric"]))
     related = _relate_to_flags(tonight, judgment["status"], flags, judge)
     return _add_rule(row, {"median": row["before_value"], **judgment, **related}, settings)
 
@@ -295,20 +295,25 @@ def _judge_pairs(pairs: dict[str, Any] | None) -> dict[str, Any] | None:
     return _judge_difference(pairs["difference"], pairs["std_error"], BEFORE_PAIRED, pairs["df"])
 
 
-def _find_likely_flags(row: dict[str, Any], settings: FlagSettings) -> list[Flag]:
-    """Find the largest flags that may last, as if the queries of earlier nights varied like those of the last two."""
+def _find_large_changes(row: dict[str, Any]) -> list[Flag]:
+    """Find the largest changes of means between earlier nights; only these may be flags whose queries are compared.
+
+    They are far beyond the usual change, or clear by the error of the pairs of this night.
+    """
     pairs, share = row["paired"], _compute_share(row["paired"])
     if pairs is None or share is None:
         return []
-
-    def judge(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
-        difference = night["value"] - before["value"]
-        return _judge_difference(difference, share * pairs["std_error"], BEFORE_PAIRED, pairs["df"])
-
-    is_flagged = partial(is_flagged_side, settings.direction, row["metric"])
-    flags = _find_flags(_list_nights(row)[:-1], judge, is_flagged)
-    largest = sorted(flags, key=lambda flag: -abs(flag.night["value"] - flag.before["value"]))[:MOST_FLAGS]
-    return [flag for flag in flags if flag in largest]
+    nights = _list_nights(row)
+    sizes = [abs(night["value"] - before["value"]) for before, night in pairwise(nights)]
+    clear = t_quantile(1 - LEVEL / 2, pairs["df"]) * share * pairs["std_error"]
+    limit = min(clear, LARGE_CHANGE * float(np.median(sizes)) if len(sizes) > FEW_CHANGES else 0.0)
+    changes = [
+        Flag(LOW if night["value"] < before["value"] else HIGH, before, night)
+        for (before, night), size in zip(pairwise(nights[:-1]), sizes, strict=False)
+        if size > limit
+    ]
+    largest = sorted(changes, key=lambda change: -abs(change.night["value"] - change.before["value"]))
+    return sorted(largest[:MOST_CHANGES], key=lambda change: int(change.night["day"]))
 
 
 def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
