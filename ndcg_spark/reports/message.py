@@ -43,16 +43,21 @@ def _list_lines(contents: Contents) -> list[str]:
         lines.append(_describe_share(segment, contents))
     overall = [row for row in contents.differences.rows if not row.by]
     differences = [describe_difference(row, contents) for row in overall]
-    lines += [warning for warning in list_warnings(contents) if warning not in differences][:_MAX_PER_KIND]
+    others = []
     for row in overall[:_MAX_PER_KIND]:
         text = describe_difference(row, contents).rstrip(".")
         lift = "" if row.lift is None else f"{w.format_signed(100 * row.lift, 1)}\u00a0%"
         if lift:
             names = f"{w.shorten(name_run(row.run), w.MAX_NAME)} over {w.shorten(name_run(row.baseline), w.MAX_NAME)}"
             text = f"Lift of {names}: {lift}" if headline.startswith(text) else f"{text} (lift {lift})"
-        lines.append(f"{text}.")
-    lines += [text for _, text in list_notices(contents)][:_MAX_PER_KIND]
-    return [line for line in lines if not headline.startswith(line.rstrip("."))][: MAX_LINES - 1]
+        others.append(f"{text}.")
+    others += [text for _, text in list_notices(contents)][:_MAX_PER_KIND]
+    warnings = [warning for warning in list_warnings(contents) if warning not in differences]
+    lines, warnings, others = (
+        [line for line in kind if not headline.startswith(line.rstrip("."))] for kind in (lines, warnings, others)
+    )
+    n_warnings = max(_MAX_PER_KIND, MAX_LINES - 1 - len(lines) - len(others))
+    return [*lines, *warnings[:n_warnings], *others][: MAX_LINES - 1]
 
 
 def _describe_share(row: SegmentRow, contents: Contents) -> str:
@@ -62,4 +67,5 @@ def _describe_share(row: SegmentRow, contents: Contents) -> str:
     if not segment.n_queries and row.before is not None and result.before is not None:
         segment, overall, had = row.before, result.before, "had"
     name = labels.segment_at(segment.by, segment.name)
-    return f"{name} {had} {w.format_share(segment.n_queries, overall.n_queries)} of the queries."
+    of_run = f" of {w.shorten(name_run(row.mean.run), w.MAX_NAME)}" if len(contents.results) > 1 else ""
+    return f"{name} {had} {w.format_share(segment.n_queries, overall.n_queries)} of the queries{of_run}."

@@ -537,12 +537,13 @@ def _names_run(headline: str, run: str) -> bool:
 def _find_main_segment(result: RunResult, contents: Contents) -> SegmentRow | None:
     """Find the segment with the largest change among those with over half of a loss; else the one that fell most.
 
-    If all queries fell alike, no segment explains that.
+    If all queries fell alike, or the change of the segment is not clear, no segment explains that.
     """
     run = result.mean.run
     worse = [row for row in find_worse_segments(contents) if row.mean.run == run]
     if choose_tone(result.change.kind, contents) == "worse":
         rows = [row for row in contents.segments.rows if row.mean.run == run and (row.share or 0.0) > 0.5]
+        rows = [row for row in rows if row.change.kind != "unclear"]
         main = [row for row in rows if _is_cause(row, result)]
         if main:
             return max(main, key=lambda row: abs(row.change.difference or 0.0))
