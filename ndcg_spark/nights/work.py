@@ -6,7 +6,7 @@ import io
 import json
 import shlex
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from importlib.util import find_spec
@@ -31,7 +31,7 @@ from ndcg_spark.jobs.engine import Engine, choose_engine, needs_spark
 from ndcg_spark.jobs.interrupts import TerminatedError
 from ndcg_spark.jobs.logs import CommandLog
 from ndcg_spark.jobs.outputs import StagedFile
-from ndcg_spark.jobs.places import Source, name_missing_packages
+from ndcg_spark.jobs.places import Source, Target, name_missing_packages
 from ndcg_spark.jobs.run_log import (
     ENDED_WELL,
     FAILED,
@@ -54,7 +54,7 @@ from ndcg_spark.jobs.runner import (
 )
 from ndcg_spark.nights.message import build_night_message
 from ndcg_spark.nights.results import BEFORE, NOT_RUN, StepResult
-from ndcg_spark.nights.stale import Stale, find_stale, has_later_nights
+from ndcg_spark.nights.stale import find_stale, has_later_nights
 from ndcg_spark.nights.steps import Night, Step
 from ndcg_spark.sources.local import open_memory_table
 from ndcg_spark.tables import canonicalize, slice_name
@@ -157,7 +157,8 @@ class NightRun:
         if resume:
             return find_succeeded(spark, self.night, self.steps, self.engines)
         if stale:
-            return find_up_to_date(find_stale(spark, self.night, *[self.night.run_date] * 2), self.steps)
+            again = {stale.step for stale in find_stale(spark, self.night, *[self.night.run_date] * 2)}
+            return find_up_to_date(again | (again and find_unsuccessful(spark, self.night)), self.steps)
         return {}
 
     def plan(self, spark: SparkSession | None, *, resume: bool = False, stale: bool = False) -> list[str]:
@@ -333,8 +334,11 @@ def report_stale(
     spark: SparkSession | None, runs: Sequence[NightRun], config: str, message: str | None, *, is_renewal: bool
 ) -> list[str]:
     """Return lines about results that are now older than their inputs, with the command that renews them."""
-    is_renewed = is_renewal and any(result.status != BEFORE for night_run in runs for result in night_run.results)
-    up_to_date = ["these results are up to date"] if is_renewed else []
+    results = [result for night_run in runs for result in night_run.results]
+    is_renewed = is_renewal and any(result.status != BEFORE for result in results)
+    up_to_date = (
+        ["these results are up to date"] if is_renewed and all(result.is_usable for result in results) else []
+    )
     last = max(runs, key=lambda night_run: night_run.night.run_date)
     done = {result.step for result in last.results if result.is_usable}
     if done == {step.name for step in last.night.steps} and not has_later_nights(last.night):
@@ -349,9 +353,9 @@ def report_stale(
     return ["older than their inputs:", *lines, f"  to renew them: {command}"]
 
 
-def find_up_to_date(stale_steps: Sequence[Stale], steps: Sequence[Step]) -> dict[str, StepResult]:
-    """Return a result for each step that is not stale and reads no stale step."""
-    again = {stale.step for stale in stale_steps}
+def find_up_to_date(names: Collection[str], steps: Sequence[Step]) -> dict[str, StepResult]:
+    """Return a result for each step that is not one of `names` and reads the tables of none of them."""
+    again = {*names}
     for step in steps:
         if again & {*step.needs.values()}:
             again.add(step.name)
@@ -387,8 +391,7 @@ def find_succeeded(
     run_log = night.request.run_log
     if run_log is None:
         raise InvalidParameterError("--resume needs a run log: add run-log = ... to the file, outside of steps.")
-    rows = {step.dataset: read_runs(spark, run_log, night.run_date, step.dataset) for step in night.steps}
-    last_runs = {step.name: _find_last_run(rows[step.dataset], step.request) for step in night.steps}
+    last_runs = _find_last_runs(spark, night, run_log, may_have_written)
     succeeded: dict[str, StepResult] = {}
     for step in steps:
         step_request, again = step.request, {other.name for other in steps} - succeeded.keys()
@@ -416,10 +419,23 @@ def find_succeeded(
     return succeeded
 
 
-def _find_last_run(rows: Sequence[dict[str, Any]], request: Request[Any]) -> dict[str, Any] | None:
-    """Return the last logged run that may have written the tables of a request; None if there is none."""
-    writers = [row for row in rows if may_have_written(row, request)]
-    return max(writers, key=lambda row: row["started_at"], default=None)
+def find_unsuccessful(spark: SparkSession | None, night: Night) -> set[str]:
+    """Find steps that were refused, failed or killed when this night ran last; none without a run log."""
+    run_log = night.request.run_log
+    last_runs = {} if run_log is None else _find_last_runs(spark, night, run_log, has_outputs_of)
+    return {name for name, last in last_runs.items() if last is not None and last["status"] not in ENDED_WELL}
+
+
+def _find_last_runs(
+    spark: SparkSession | None,
+    night: Night,
+    run_log: Target,
+    is_of_step: Callable[[Mapping[str, Any], Request[Any]], bool],
+) -> dict[str, dict[str, Any] | None]:
+    """Return the last logged run of each step among those that are `is_of_step`; None if there is none."""
+    rows = {step.dataset: read_runs(spark, run_log, night.run_date, step.dataset) for step in night.steps}
+    runs = {step.name: [row for row in rows[step.dataset] if is_of_step(row, step.request)] for step in night.steps}
+    return {name: max(rows, key=lambda row: row["started_at"], default=None) for name, rows in runs.items()}
 
 
 def _select_inputs(logged: str, sources: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -430,7 +446,12 @@ def _select_inputs(logged: str, sources: Mapping[str, Any]) -> list[dict[str, An
 
 def may_have_written(row: Mapping[str, Any], request: Request[Any]) -> bool:
     """Return whether a logged run may have written to an output path of a request."""
-    if row["command"] != request.command.name or row["status"] == REFUSED:
+    return row["status"] != REFUSED and has_outputs_of(row, request)
+
+
+def has_outputs_of(row: Mapping[str, Any], request: Request[Any]) -> bool:
+    """Return whether a logged run was to write to an output path of a request."""
+    if row["command"] != request.command.name:
         return False
     before, now = json.loads(row["config"]), json.loads(format_options(request))
     outputs = {*request.targets, *request.files} & now.keys()

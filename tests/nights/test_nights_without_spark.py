@@ -196,6 +196,20 @@ def read_message(folder: Path) -> dict[str, Any]:
     return message
 
 
+def test_a_page_that_is_drawn_again_keeps_the_refusal_of_a_step(folder):
+    write_file(FILE.replace('baseline = "bm25"', 'baseline = "gone"') + PAGE)
+    refusal = "compare-runs: refused: "
+    assert run_night("--backfill", "2026-01-30..2026-01-31").code == 2
+    assert refusal in (folder / "page.html").read_text("utf-8")
+    time.sleep(1)
+    assert "older" in run_night("--backfill", "2026-01-30..2026-01-30", "--only", "mean-ndcg").out
+    again = run_night("--backfill", "2026-01-31..2026-01-31", "--stale", "--message", "said.txt")
+    assert again.code == 2
+    assert "these results are up to date" not in again.out
+    assert refusal in (folder / "page.html").read_text("utf-8")
+    assert any("compare-runs: refused" in line for line in read_message(folder)["lines"])
+
+
 @pytest.mark.parametrize("place", ["./comparisons", "file:{}/comparisons", None])
 def test_a_night_without_its_baseline_has_a_page(folder, place):
     """The comparison is refused; with an earlier night, there is a table of comparisons that lacks this one."""
