@@ -304,7 +304,7 @@ _WORDS: dict[str, tuple[str, dict[str, str]]] = {
     "ideal": (
         "The ideal list holds",
         {
-            "judged": "all judged items of the query, retrieved or not",
+            "judged": "all items of the query that have a relevance in the input, retrieved or not",
             "retrieved": "only the judged items that were retrieved",
             "k_ones": "k items of relevance 1, whatever was judged",
             "as_many": "the best judged items, no more of them than are ranked",

@@ -180,7 +180,7 @@ class FlagChangesBase(Work[FlagJobSettings], ABC):
             counts = facts["night_before"]
             share = "of them query by query, as most queries are in both nights"
             paired = f", {counts['paired']:,} {share}" if counts["paired"] else ""
-            yield f"compared with the latest earlier night only: {counts['held']:,} series{paired}"
+            yield f"compared with the latest earlier night instead: {counts['held']:,} series{paired}"
 
 
 def _format_delay(last: date, night: date | None) -> str:
@@ -218,5 +218,5 @@ def _format_no_flag(facts: Mapping[str, Any], settings: FlagSettings) -> str:
     if usual:
         return f"no flag; some could not be judged by history: {lacks}"
     if short_history["held_against_the_night_before"]:
-        return f"nothing could be judged by history: {lacks}; no new flag against the latest earlier night"
+        return f"no new flag; the history is too short ({lacks})"
     return f"nothing could be judged: {lacks}"

@@ -17,7 +17,7 @@ from ndcg_spark.jobs.endings import EXIT_CRASHED, EXIT_DONE, EXIT_REFUSED, choos
 from ndcg_spark.jobs.logs import CommandLog, log_format_option
 from ndcg_spark.jobs.options import parse_date, parse_run_date
 from ndcg_spark.jobs.places import Source, check_file, choose_dataset, name_missing_packages
-from ndcg_spark.nights.steps import Night, read_night
+from ndcg_spark.nights.steps import Night, insert_dates, read_night
 
 if TYPE_CHECKING:
     from ndcg_spark.core.schemas import TableInfo
@@ -54,7 +54,7 @@ _GROUPS = {
     ],
     "Operations": [
         click.Option(["--message"], metavar="FILE", help="File for the summary of the night, as text. "
-                     "A file of the same name with the ending .json has it as JSON."),
+                     "A file of the same name with the ending .json has it as JSON. {run_date} is the night."),
         click.Option(["--conf"], multiple=True, metavar="NAME=VALUE", help="Setting of the Spark session that "
                      "the night starts; may be repeated."),
         log_format_option(),
@@ -117,8 +117,9 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
     overrides = {option: params[option] for option in ("dataset", "conf", "log_format")}
     nights = [read_night(params["config"], day, **overrides) for day in days]
     selections = [night.select_steps(params["only"], params["first"]) for night in nights]
+    messages = [insert_dates({"message": params["message"]}, day)["message"] for day in days]
     if params["message"]:
-        _check_message_file(params["message"])
+        _check_message_file(messages[-1])
     skips = {"resume": params["resume"], "stale": params["stale"]}
     if params["plan"] and not any(skips.values()):
         plans = [night.lines(steps) for night, steps in zip(nights, selections, strict=True)]
@@ -132,7 +133,7 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
     runs: list[NightRun] = []
     codes = []
     with ExitStack() as stack:
-        stack.enter_context(_write_refusal(nights[-1], runs, None if params["plan"] else params["message"]))
+        stack.enter_context(_write_refusal(nights[-1], runs, None if params["plan"] else messages[-1]))
         runs += (
             NightRun(night, steps, logs or CommandLog(), f"{prog} {night.run_date}", is_brief=is_brief)
             for night, steps in zip(nights, selections, strict=True)
@@ -141,7 +142,7 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
         if params["plan"]:
             click.echo("\n".join(line for run in runs for line in run.plan(spark, **skips)))
             return EXIT_DONE
-        for run in runs:
+        for run, message in zip(runs, messages, strict=True):
             try:
                 codes.append(run.run(spark, **skips))
             except NdcgSparkError as error:
@@ -153,8 +154,8 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
                     click.echo(f"to resume: {_format_resume(params)}", err=True)
                 raise
             finally:
-                if params["message"]:  # also after a refusal: an old file would look like the summary of this night
-                    write_message(run.message, params["message"])
+                if message:  # also after a refusal: an old file would look like the summary of this night
+                    write_message(run.message, message)
         for line in report_stale(spark, runs, params["config"], params["message"], is_renewal=params["stale"]):
             click.echo(line)
     code = choose_exit_code(codes)

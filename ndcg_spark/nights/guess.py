@@ -132,6 +132,7 @@ def choose_columns(
     used = [order.column, *taken] if order else taken
     relevance = choose_column(judged, "relevance", NAMES["relevance"], used, named.get("relevance"))
     of_relevance = "--relevance-col" if judgments else "--relevance-col, or the table that has it with --judgments"
+    item = item or _choose_only_id(info, [choice.column for choice in (query, order, relevance) if choice] + taken)
     wanted = [
         (query, info, "query", NAMES["query"], "--query-col"),
         (item, info, "item", NAMES["item"], "--item-col"),
@@ -146,6 +147,12 @@ def choose_columns(
     if missing:
         raise InputRefusedError("; ".join(f"{lack} {'; '.join(texts)}" for lack, texts in missing.items()))
     return [*(choice for choice, *_ in wanted if choice is not None), *_choose_run(info, named)]
+
+
+def _choose_only_id(info: TableInfo, used: Sequence[str]) -> Choice | None:
+    """Choose the column for items if the name of a single one that is not used ends with `_id`."""
+    columns = [name for name in info.names if name not in used and normalize_name(name).endswith("_id")]
+    return Choice("item", columns[0], f"the only other id; {REASONS['item']}") if len(columns) == 1 else None
 
 
 def _choose_list_columns(
@@ -302,7 +309,8 @@ def _write_lines(
     yield (
         '# on-invalid = "reject"  # bad rows are left out instead of refused; max-reject-fraction = 0.01 limits them'
     )
-    yield '# gate = ["ndcg@10>=0.4"]  # exit code 3 if a mean is lower; of one ranker: "NAME: ndcg@10>=0.4"'
+    gate = "exit code 3 if the mean of all queries is lower"
+    yield f'# gate = ["ndcg@10>=0.4"]  # {gate}; of one ranker: "NAME: ndcg@10>=0.4"'
     yield 'output = "./metrics"'
     yield 'per-query-output = "./queries"'
     if any(choice.option == "run" for choice in choices):

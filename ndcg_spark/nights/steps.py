@@ -219,13 +219,13 @@ def _build_step_request(
     command = job.to_click()
     context = click.Context(command, info_name=job.name)
     shared_keys = {key.replace("_", "-") for key in shared}
-    own_options = read_config_table(_insert_dates(table, run_date, _STEP_KEYS), context)
+    own_options = read_config_table(insert_dates(table, run_date, _STEP_KEYS), context)
     for option in _NIGHT_OPTIONS:
         if option in own_options:
             raise InvalidParameterError(
                 f"{option.replace('_', '-')} applies to the whole night; remove it from the step."
             )
-    defaults = read_config_table(_insert_dates(shared, run_date, ("conf",)), context, shared_keys)
+    defaults = read_config_table(insert_dates(shared, run_date, ("conf",)), context, shared_keys)
     defaults |= {option: setting for option, setting in overrides.items() if setting is not None}
     defaults |= {option: str(run_date + timedelta(days=days)) for option, days in job.nights.items()}
     for table_input in job.reads:
@@ -274,7 +274,7 @@ def _format_arguments(command: click.Command, options: Mapping[str, Any]) -> lis
     return arguments
 
 
-def _insert_dates(table: Mapping[str, Any], run_date: date, without: Collection[str] = ()) -> dict[str, Any]:
+def insert_dates(table: Mapping[str, Any], run_date: date, without: Collection[str] = ()) -> dict[str, Any]:
     """Replace {run_date} with the night, and {run_date-7} with the date seven days before it."""
 
     def insert(setting: Any) -> Any:

@@ -233,6 +233,21 @@ def _describe_few_queries(contents: Contents) -> list[str]:
     return lines
 
 
+def _describe_repeat(contents: Contents) -> Iterator[str]:
+    """Say that the means of all runs are exactly those of an earlier night, as they are if an input is used twice."""
+    nights = {result.change.since for result in contents.results}
+    means = [(result.mean, result.before) for result in contents.results]
+    is_same = all(
+        before is not None
+        and (mean.value, mean.std_error, mean.n_queries) == (before.value, before.std_error, before.n_queries)
+        for mean, before in means
+    )
+    if is_same and len(nights) == 1:
+        night = name_night(nights.pop(), contents.run_date)
+        what = "The mean is exactly that" if len(means) == 1 else "All means are exactly those"
+        yield f"{what} of {night}: the input may be the same."
+
+
 def _describe_queries(result: RunResult, contents: Contents) -> str:
     text = f"{_count_queries(result.mean.n_queries)} in the mean"
     if result.before is None:
@@ -653,7 +668,7 @@ def _format_lines(news: News, contents: Contents, lead: str, subject: str = "", 
 
 def list_notices(contents: Contents) -> list[tuple[str, str]]:
     """List news that is not bad, each with its colour: few queries, other flags, recoveries, and missing nights."""
-    lines = [("neutral", line) for line in _describe_few_queries(contents)]
+    lines = [("neutral", line) for line in (*_describe_few_queries(contents), *_describe_repeat(contents))]
     lines += [(tone, line) for tone, line in _format_flags(contents) if tone != "worse"]
     headline = write_headline(contents) if len(contents.results) > 1 else ""  # else the page has none
     tone = "neutral" if contents.larger_is_better is None else "better"

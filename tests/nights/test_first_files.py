@@ -33,6 +33,10 @@ FORMS = {
 }
 
 
+ONE_ID = dict(zip(("search_id", "track_id", "score", "grade"), LONG.values(), strict=True))
+FORMS["another id"] = ONE_ID
+
+
 def init(*words: object) -> RunResult:
     return run_command("init", *words)
 
@@ -218,3 +222,8 @@ def test_the_most_usual_name_is_chosen():
     chosen = {field.option: field.column for field in choose_columns(info, None)}
     assert chosen == {"query": "query_id", "item": "item", "score": "score", "relevance": "grade"}
     assert choose_segments(info, []) == []
+
+
+def test_one_of_several_ids_is_not_guessed(folder):
+    write_table(folder / "rankings.parquet", ONE_ID | {"session_id": ["s", "s"]})
+    assert_refused(init("--input", "rankings.parquet"), "the item, such as item_id", "--item-col")

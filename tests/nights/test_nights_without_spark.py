@@ -146,6 +146,12 @@ def test_what_a_night_says_is_text_and_json(folder):
     assert ended.out.endswith("\n  ".join([*said["lines"]]) + "\n")
 
 
+def test_each_night_has_its_message(folder):
+    assert run_night("--backfill", "2026-01-30..2026-01-31", "--message", "said-{run_date}.txt").code == 0
+    for day in (30, 31):
+        assert (folder / f"said-2026-01-{day}.txt").read_text("utf-8").startswith(f"night 2026-01-{day} of shop")
+
+
 def test_a_message_is_not_written_over_its_json(folder):
     assert_refused(run_night("--message", "said.json"), "--message 'said.json' is for the text", "'said.txt'")
     assert not (folder / "log").exists()

@@ -262,8 +262,13 @@ def _refuse_differing_ideals(
         query = int(differ[0])
         row = int(np.flatnonzero(ids == query)[0])
         cutoff = int(np.flatnonzero(low[query] < high[query])[0])
-        ends = f"{low[query, cutoff]:g} and {high[query, cutoff]:g}"
-        problem = f"has two values of IDCG, {ends}: the runs were evaluated with different judgments"
+        of_runs = ideals[query, cutoff]
+        ends = " and ".join(
+            f"{of_runs[run]:g} in {settings.runs[run]!r}" for run in (np.nanargmin(of_runs), np.nanargmax(of_runs))
+        )
+        problem = (
+            f"has two values of IDCG, {ends}: one lacks rows, or the runs were evaluated with different judgments"
+        )
         hint = "pass the relevances as one table for all runs"
         _refuse_query(rows, row, f"{problem}; {hint} ({option('judgments')})", settings)
 
