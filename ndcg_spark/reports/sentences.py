@@ -242,7 +242,8 @@ def _describe_repeat(contents: Contents) -> Iterator[str]:
         and (mean.value, mean.std_error, mean.n_queries) == (before.value, before.std_error, before.n_queries)
         for mean, before in means
     )
-    if is_same and len(nights) == 1:
+    segments = [*contents.flags.segments, *contents.flags.following, *contents.flags.recovered]
+    if is_same and len(nights) == 1 and not segments:
         night = name_night(nights.pop(), contents.run_date)
         what = "The mean is exactly that" if len(means) == 1 else "All means are exactly those"
         yield f"{what} of {night}: the input may be the same."
@@ -552,13 +553,15 @@ def _names_run(headline: str, run: str) -> bool:
 def _find_main_segment(result: RunResult, contents: Contents) -> SegmentRow | None:
     """Find the segment with the largest change among those with over half of a loss; else the one that fell most.
 
-    If all queries fell alike, or the change of the segment is not clear, no segment explains that.
+    If all queries fell alike, no segment explains that. A change that is clear by the error of its flag, such as that
+    of pairs of queries, may be small: only a segment whose own change is clear explains it.
     """
     run = result.mean.run
     worse = [row for row in find_worse_segments(contents) if row.mean.run == run]
     if choose_tone(result.change.kind, contents) == "worse":
         rows = [row for row in contents.segments.rows if row.mean.run == run and (row.share or 0.0) > 0.5]
-        rows = [row for row in rows if row.change.kind != "unclear"]
+        if contents.flags.find_error(result.mean, result.before) is not None:
+            rows = [row for row in rows if row.change.kind != "unclear"]
         main = [row for row in rows if _is_cause(row, result)]
         if main:
             return max(main, key=lambda row: abs(row.change.difference or 0.0))

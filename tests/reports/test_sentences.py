@@ -132,6 +132,40 @@ def test_fewer_queries_than_usual_are_told(n, is_few):
     assert bool(find_bad_news(contents)) == (n == 500)
 
 
+@pytest.mark.parametrize(("value", "n", "is_same"), [(0.5, 1000, True), (0.5, 999, False), (0.5001, 1000, False)])
+def test_a_night_that_repeats_another_is_told(value, n, is_same):
+    """As it is if one input is used twice: value, standard error and queries are the same for all rankers."""
+    nights = ((NIGHTS[1], 0.5, 1000), (NIGHTS[2], value, n))
+    rows = [
+        build_metric_row(run, night, mean, 0.01, n_queries=count)
+        for run in ("a", "b")
+        for night, mean, count in (nights if run == "a" else (nights[0], (NIGHTS[2], 0.5, 1000)))
+    ]
+    text = "All means are exactly those of 29 January 2026: the input may be the same."
+    contents = build_contents(rows)
+    assert (("neutral", text) in list_notices(contents)) == is_same
+    assert (text in build_message(contents)["lines"]) == is_same
+    assert not find_bad_news(contents)
+
+
+def test_a_cause_of_a_small_change_is_itself_clear():
+    """The change of pairs is clear, and that of one segment larger by its means alone: other queries came."""
+    flag = SegmentFlag(run="a", by="", segment="", flag="low", value=0.498, before=0.5, error=0.0005)
+    for before, cause in ((0.51, ""), (0.7, ": country=BR fell from 0.700 to 0.500")):
+        rows = [
+            build_metric_row("a", night, mean, 0.01, n_queries=1000)
+            for night, mean in ((NIGHTS[1], 0.5), (NIGHTS[2], 0.498))
+        ]
+        more = {"segment_by": "country", "segment": "BR", "n_queries": 200}
+        rows += [
+            build_metric_row("a", night, mean, 0.02, **more)
+            for night, mean in ((NIGHTS[1], before), (NIGHTS[2], 0.5))
+        ]
+        contents = build_contents(rows, flags=Flags(changes={("a", "", ""): flag}))
+        headline = write_headline(contents)
+        assert headline == f"NDCG@10 fell by 0.002 to 0.498 since 29 January 2026{cause}"
+
+
 def test_the_week_before_explains_few_queries():
     rows = [
         build_metric_row("", date(2026, 1, day), 0.5, 0.001, n_queries=n)
@@ -401,7 +435,7 @@ def test_the_share_of_a_lasting_change_is_that_of_the_run_in_the_headline():
     contents = build_contents(rows, flags=Flags(ongoing=(flag, replace(flag, run="b"))))
     for run, share in (("a", "50.0"), ("b", "10.0")):
         lines = build_message(replace(contents, production=run))["lines"]
-        assert f"country=US has {share}\u00a0% of the queries." in lines
+        assert f"country=US has {share}\u00a0% of the queries of {run}." in lines
 
 
 @pytest.mark.parametrize("sign", [1, -1])
