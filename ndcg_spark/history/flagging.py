@@ -178,8 +178,7 @@ class FlagChangesBase(Work[FlagJobSettings], ABC):
             yield _format_no_flag(facts, settings)
         if "per_query" in self.request.sources:
             counts = facts["night_before"]
-            share = "of them query by query, as most queries are in both nights"
-            paired = f", {counts['paired']:,} {share}" if counts["paired"] else ""
+            paired = f", {counts['paired']:,} of them query by query" if counts["paired"] else ""
             yield f"compared with the latest earlier night instead: {counts['held']:,} series{paired}"
 
 

@@ -304,7 +304,7 @@ def judge_nights(
     nights = judged.withColumns({"later": F.col("night"), "earlier": F.col("before")})
     paired = add_pairs(nights, per_query, comparison, "paired").drop(*tasks.PAIR_OF_FLAG)
     schema = {**columns, "paired": f"struct<{_format_ddl(tasks.PAIRED_COLUMNS)}>", **tasks.PAIR_OF_FLAG}
-    requested = in_workers(paired, tasks.request_pairs, settings, schema=_format_ddl(schema))
+    requested = in_workers(paired, tasks.request_pairs, schema=_format_ddl(schema))
     keep(requested)
     again = add_pairs(requested, per_query, comparison, "of_flag")
     of_flag = F.struct(*tasks.PAIR_OF_FLAG, F.col("of_flag").alias("paired"))
@@ -574,8 +574,9 @@ def flag_changes(
     last value. Segments of a run that has no row are not listed.
     Spark cost: one shuffle of rows per night and two small ones, no action, three scans of the table, one pass
     through Python workers. A worker holds the nights of the series in its batch. With `per_query` also an action that
-    lists segment sets, metrics and cutoffs, and shuffles of the queries of the nights that are paired, once with the
-    night before and once because of earlier flags: one shuffle each, two where they have weights or segments.
+    lists segment sets, metrics and cutoffs, and shuffles of the queries of the nights that are paired, with the night
+    before and because of earlier flags: one each, two where they have weights or segments. The first of these is done
+    twice, as nothing is cached here.
     """
     settings = create_settings(FlagSettings, dict(locals()))
     return judge_nights(metrics, settings, per_query=per_query, query=query)

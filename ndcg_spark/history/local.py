@@ -115,15 +115,15 @@ def judge_nights(
     compare = _prepare_pairs(per_query, comparison)
     paired = nights.drop_columns([*tasks.PAIR_OF_FLAG]).append_column("paired", compare(nights))
     schema = pa.schema([*paired.schema, *tasks.build_schema(tasks.PAIR_OF_FLAG)])
-    requested = _to_table(tasks.request_pairs(iter(paired.to_batches()), settings), schema)
+    requested = _to_table(tasks.request_pairs(iter(paired.to_batches())), schema)
     with_flags: list[dict[str, Any]] = []
     for row, of_flag in zip(requested.to_pylist(), compare(requested).to_pylist(), strict=True):
         if row["later"] is None:
             with_flags.append(row | {"of_flags": []})
         else:  # it follows its night
             with_flags[-1]["of_flags"].append({**row, "paired": of_flag})
-    flags = tasks.flag_pairs(iter([pa.RecordBatch.from_pylist(with_flags)]), settings)
-    return _to_table(flags, tasks.build_schema(tasks.FLAG_COLUMNS))
+    flags = [tasks.judge_by_pairs(row, settings) for row in with_flags]
+    return pa.Table.from_pylist(flags, tasks.build_schema(tasks.FLAG_COLUMNS))
 
 
 def _to_table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -14,7 +14,7 @@ from ndcg_spark.history.settings import METRIC_TABLE
 from ndcg_spark.metrics import MetricAt, NamedMetric, in_order, parse_metric
 
 PER_QUERY_TABLE = "per-query table"
-BASELINE, JUDGED = "the night before", "the night"
+BASELINE, JUDGED = "an earlier night", "the night"
 MAX_NAMES = 10
 PAIR_KEYS = ("run", "config_hash", RULES, "later", "earlier")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import partial
-from itertools import combinations, groupby, islice, pairwise, product
+from itertools import groupby, islice, pairwise, product
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
 
@@ -158,7 +158,7 @@ FLAG_COLUMNS = {
 TO_PAIR_COLUMNS = {
     **FLAG_COLUMNS,
     RULES: "string",
-    **{"before": "date", "before_value": "double"},
+    "before": "date",
     **{"history_days": "array<int>", "history_values": "array<double>", "history_errors": "array<double>"},
 }
 """Nights to compare query by query, with their rules if known, and the nights before, in order."""
@@ -181,8 +181,11 @@ LEVEL = 0.001
 """Level of the test against the night before: low, because a night has many groups and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
 _OPPOSITE = {LOW: HIGH, HIGH: LOW}
-MOST_CHANGES, FEW_CHANGES, LARGE_CHANGE = 6, 3, 3.0
-"""At most 6 changes of a history are looked at: all of 3, of more those that are 3 times the median change."""
+MOST_CHANGES, FEW_CHANGES, LARGE_CHANGE = 6, 3, 4.5
+"""At most 6 changes of a history are looked at: all of 3, of more those that are 4.5 times the median change.
+
+If errors are alike, a clear change is 3.29 / 0.6745 = 4.9 times the median of changes by chance.
+"""
 FEWEST_PAIRED = 0.5
 """Smallest share of the queries of a night that its pairs must be; fewer do not stand for the night."""
 LATEST_NIGHTS, LATEST_DAYS = 7, 31
@@ -217,44 +220,43 @@ def flag_nights(
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
-def request_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Iterator[pa.RecordBatch]:
+def request_pairs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add rows for the pairs of nights that show whether earlier flags last, to `TO_PAIR_COLUMNS` with `paired`.
 
     Such a row has the keys and rules of its night, and `PAIR_OF_FLAG`; these are null in the rows that were there.
     """
     for batch in batches:
         schema = pa.schema([*batch.schema, *build_schema(PAIR_OF_FLAG)])
-        rows = [row for night in batch.to_pylist() for row in (night, *_request_pairs(night, settings))]
+        rows = [row for night in batch.to_pylist() for row in (night, *_request_pairs(night))]
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
-def _request_pairs(row: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
-    """Yield a row for each pair that `_find_flags` and `_relate_to_flags` may have to judge."""
+def _request_pairs(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each pair that `_find_flags` and `_relate_to_flags` may have to judge.
+
+    Queries may have changed in another direction than the mean, so the direction of changes does not matter.
+    """
     keys = {name: row[name] for name in ("night", *SERIES, "config_hash", RULES)}
     changes = _find_large_changes(row)
-    pairs = {(change.night["day"], change.before["day"]) for change in changes}
-    for change, later in combinations(changes, 2):
-        if later.status == _OPPOSITE[change.status]:
-            pairs.add((later.night["day"], change.before["day"]))
-    flags = [change for change in changes if is_flagged_side(settings.direction, row["metric"], change.status)]
-    pairs |= {(_to_day(row["night"]), flag.before["day"]) for flag in flags}
-    for later_day, earlier_day in sorted(pairs):
-        yield keys | {"later": day_to_date(later_day), "earlier": day_to_date(earlier_day)}
+    nights = [*(day for _, day in changes), (row["night"] - EPOCH).days]
+    for later, earlier in sorted({(night, before) for before, day in changes for night in nights if night >= day}):
+        yield keys | {"later": day_to_date(later), "earlier": day_to_date(earlier)}
 
 
 def flag_pairs(batches: Iterator[pa.RecordBatch], settings: FlagSettings) -> Iterator[pa.RecordBatch]:
-    """Judge rows of `TO_PAIR_COLUMNS` by their struct `paired`, null without pairs: `FLAG_COLUMNS`.
-
-    `of_flags` is a list of `PAIR_OF_FLAG` and `paired`: what `request_pairs` asked for.
-    """
+    """Judge rows by the pairs of their queries: `FLAG_COLUMNS`; see `judge_by_pairs`."""
     schema = build_schema(FLAG_COLUMNS)
     for batch in batches:
-        rows = [_judge_by_pairs(row, settings) for row in batch.to_pylist()]
+        rows = [judge_by_pairs(row, settings) for row in batch.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
-def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
-    """Judge a night by the queries that it shares with earlier ones, if these are most of both nights."""
+def judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, Any]:
+    """Judge a night by the queries that it shares with earlier ones, if these are most of both nights.
+
+    `row` has `TO_PAIR_COLUMNS`, the struct `paired` of the night and the one before it, null without pairs, and
+    `of_flags`, a list of `PAIR_OF_FLAG` and `paired`: what `request_pairs` asked for.
+    """
     if _compute_share(row["paired"]) is None:
         return row
     *nights, tonight = _list_nights(row)
@@ -270,7 +272,7 @@ def _judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, An
         return row
     flags = _find_flags(nights, judge, partial(is_flagged_side, settings.direction, row["metric"]))
     related = _relate_to_flags(tonight, judgment["status"], flags, judge)
-    return _add_rule(row, {"median": row["before_value"], **judgment, **related}, settings)
+    return _add_rule(row, {"median": nights[-1]["value"], **judgment, **related}, settings)
 
 
 def _list_nights(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -289,14 +291,17 @@ def _compute_share(pairs: dict[str, Any] | None) -> float | None:
 
 
 def _judge_pairs(pairs: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Judge a night by pairs of queries; None if these are too few."""
-    if pairs is None or _compute_share(pairs) is None or not (pairs["std_error"] or pairs["difference"]):
-        return None  # equal pairs say nothing about queries that only one night has
+    """Judge a night by pairs of queries; None if they do not stand for both nights."""
+    if pairs is None or _compute_share(pairs) is None:
+        return None
+    is_equal = not (pairs["std_error"] or pairs["difference"])
+    if is_equal and (pairs["n_only_run"] or pairs["n_only_baseline"]):
+        return None  # they say nothing about the other queries
     return _judge_difference(pairs["difference"], pairs["std_error"], BEFORE_PAIRED, pairs["df"])
 
 
-def _find_large_changes(row: dict[str, Any]) -> list[Flag]:
-    """Find the largest changes of means between earlier nights; only these may be flags whose queries are compared.
+def _find_large_changes(row: dict[str, Any]) -> list[tuple[int, int]]:
+    """Find the largest changes of means between earlier nights, as days; only these may be flags that last.
 
     They are far beyond the usual change, or clear by the error of the pairs of this night.
     """
@@ -307,13 +312,9 @@ def _find_large_changes(row: dict[str, Any]) -> list[Flag]:
     sizes = [abs(night["value"] - before["value"]) for before, night in pairwise(nights)]
     clear = t_quantile(1 - LEVEL / 2, pairs["df"]) * share * pairs["std_error"]
     limit = min(clear, LARGE_CHANGE * float(np.median(sizes)) if len(sizes) > FEW_CHANGES else 0.0)
-    changes = [
-        Flag(LOW if night["value"] < before["value"] else HIGH, before, night)
-        for (before, night), size in zip(pairwise(nights[:-1]), sizes, strict=False)
-        if size > limit
-    ]
-    largest = sorted(changes, key=lambda change: -abs(change.night["value"] - change.before["value"]))
-    return sorted(largest[:MOST_CHANGES], key=lambda change: int(change.night["day"]))
+    days = [(int(before["day"]), int(night["day"])) for before, night in pairwise(nights[:-1])]
+    large = sorted((change for change in zip(sizes, days, strict=False) if change[0] > limit), reverse=True)
+    return [change for _, change in large[:MOST_CHANGES]]
 
 
 def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
@@ -443,7 +444,7 @@ def _judge_by_night_before(
     """Name the night before, and compare a night with it if the errors of both are known."""
     earlier = leave_out_thin(earlier, night["n_queries"], lambda other: other["n_queries"])
     before = earlier[-1]
-    history = {"before": day_to_date(before["day"]), "before_value": before["value"]}
+    history: dict[str, Any] = {"before": day_to_date(before["day"])}
     for name, column in (("history_days", "day"), ("history_values", "value"), ("history_errors", "std_error")):
         history[name] = [other[column] for other in earlier]
     judgment = _judge_by_errors(night, before)
@@ -495,9 +496,8 @@ def _find_flags(nights: Sequence[dict[str, Any]], judge: Judge, is_flagged: Call
 def _find_recovered(flags: list[Flag], night: dict[str, Any], status: str, judge: Judge) -> int | None:
     """Find the latest flag of the other side, if a night is again as before it."""
     opposite = [position for position, flag in enumerate(flags) if flag.status == _OPPOSITE.get(status)]
-    if not opposite or _get_status(judge(night, flags[opposite[-1]].before)) != SHORT:
-        return None
-    return opposite[-1]
+    judgment = judge(night, flags[opposite[-1]].before) if opposite else None
+    return opposite[-1] if judgment is not None and judgment["status"] == SHORT else None
 
 
 def _relate_to_flags(night: dict[str, Any], status: str, flags: list[Flag], judge: Judge) -> dict[str, Any]:

@@ -17,20 +17,21 @@ from ndcg_spark.sources.references import guess_format
 
 NAMES = {
     "query": "query_id qid query queryid search_id searchid request_id impression_id session_id user_id userid uid "
-    "user topic topic_id customer_id question_id q",
+    "user topic topic_id customer_id question_id session_id session q",
     "item": "item_id iid item itemid doc_id docid doc document_id documentid docno product_id productid product sku "
-    "asin movie_id movieid song_id video_id article_id content_id passage_id pid candidate_id url",
+    "asin movie_id movieid movie song_id song track_id track video_id video article_id article content_id "
+    "passage_id pid candidate_id url",
     "score": "score scores prediction predicted predicted_score pred similarity model_score ranker_score y_score "
     "y_pred logit probability",
     "rank": "rank position pos place",
     "relevance": "relevance rel relevance_grade relevance_label label grade rating judgment judgement gain target "
     "y_true qrel clicked is_relevant relevant",
-    "run": "run ranker model model_name system variant algorithm run_id run_name tag arm",
+    "run": "run ranker retriever model model_name system variant algorithm run_id run_name tag arm",
 }
 """Common column names, the most common first."""
 SEGMENTS = (
     "country market region locale language lang device platform os segment category query_type query_class vertical "
-    "site store tier new_user user_type intent"
+    "site store tier plan new_user user_type intent"
 )
 DATES = "run_date date day dt ds night event_date log_date partition_date"
 """Common names of the column that says of which night a row is."""
@@ -132,7 +133,8 @@ def choose_columns(
     used = [order.column, *taken] if order else taken
     relevance = choose_column(judged, "relevance", NAMES["relevance"], used, named.get("relevance"))
     of_relevance = "--relevance-col" if judgments else "--relevance-col, or the table that has it with --judgments"
-    item = item or _choose_only_id(info, [choice.column for choice in (query, order, relevance) if choice] + taken)
+    used += [choice.column for choice in (query, relevance, *_choose_run(info, named)) if choice]
+    item = item or _choose_only_id(info, judged, used)
     wanted = [
         (query, info, "query", NAMES["query"], "--query-col"),
         (item, info, "item", NAMES["item"], "--item-col"),
@@ -149,9 +151,17 @@ def choose_columns(
     return [*(choice for choice, *_ in wanted if choice is not None), *_choose_run(info, named)]
 
 
-def _choose_only_id(info: TableInfo, used: Sequence[str]) -> Choice | None:
-    """Choose the column for items if the name of a single one that is not used ends with `_id`."""
-    columns = [name for name in info.names if name not in used and normalize_name(name).endswith("_id")]
+def _choose_only_id(info: TableInfo, judged: TableInfo, used: Sequence[str]) -> Choice | None:
+    """Choose the column for items if the name of a single one ends with `_id`, and is common for nothing else."""
+    others = {name for names in (NAMES["query"], NAMES["run"], SEGMENTS, DATES) for name in names.split()}
+    columns = [
+        column
+        for column in info.names
+        if (name := normalize_name(column)).endswith("_id")
+        and others.isdisjoint((name, name.removesuffix("_id")))
+        and column not in used
+        and judged.has(column)
+    ]
     return Choice("item", columns[0], f"the only other id; {REASONS['item']}") if len(columns) == 1 else None
 
 
@@ -280,7 +290,8 @@ def _write_lines(
     yield 'run-log = "./run_log"'
     yield from (_write_line(choice) for choice in choices if choice.option == "query")  # every step needs it
     others = list_other_columns(info, used)
-    pairs = f'; "{segments[0]}+{segments[1]}" adds their pairs' if len(segments) > 1 else ""
+    pair = [*segments, *(other for other in others if other not in segments)][:2]
+    pairs = f'; "{"+".join(pair)}" adds their pairs' if len(pair) > 1 else ""
     note = f"a mean and a comparison for each of their values, too{pairs}"
     if segments:
         yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # {note}"

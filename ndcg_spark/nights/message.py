@@ -43,7 +43,11 @@ def build_night_message(
         lines = [] if verdict is None else [f"{verdict[0]}."]
     if results and all(result.status == BEFORE for result in results):
         lines.append("all steps had succeeded before; nothing was run")
-    lines = [f"{title}:", *lines[: MAX_LINES - 2]] if lines else [f"{title}: done"]
+    room = MAX_LINES - 2  # beside the title and the page
+    if len(lines) > room:
+        n_more = len(lines) - room + 1
+        lines = [*lines[: room - 1], f"{n_more} more lines{'' if page is None else ' are on the page'}."]
+    lines = [f"{title}:", *lines] if lines else [f"{title}: done"]
     is_bad = any(result.is_flagged or result.facts.get("ongoing") for result in results)
     if summary:
         is_bad = summary["verdict"] == "bad"

@@ -17,8 +17,6 @@ from ndcg_spark.reports.sentences import (
     write_headline,
 )
 
-MAX_LINES = 9
-"""Lines of a message; a night adds the path of its page."""
 _MAX_PER_KIND = 2
 
 
@@ -35,6 +33,7 @@ def build_message(contents: Contents) -> dict[str, Any]:
 
 
 def _list_lines(contents: Contents) -> list[str]:
+    """List what comes after the headline, the most important first: a message may not have room for all."""
     values = (f"{w.shorten(name_run(result.mean.run), w.MAX_NAME)} "
               f"{w.format_number(result.mean.value, contents.decimals)}" for result in contents.results)  # fmt: skip
     lines = [f"{contents.label}: {', '.join(values)}."]
@@ -43,21 +42,18 @@ def _list_lines(contents: Contents) -> list[str]:
         lines.append(_describe_share(segment, contents))
     overall = [row for row in contents.differences.rows if not row.by]
     differences = [describe_difference(row, contents) for row in overall]
-    others = []
+    lifts = []
     for row in overall[:_MAX_PER_KIND]:
         text = describe_difference(row, contents).rstrip(".")
         lift = "" if row.lift is None else f"{w.format_signed(100 * row.lift, 1)}\u00a0%"
         if lift:
             names = f"{w.shorten(name_run(row.run), w.MAX_NAME)} over {w.shorten(name_run(row.baseline), w.MAX_NAME)}"
             text = f"Lift of {names}: {lift}" if headline.startswith(text) else f"{text} (lift {lift})"
-        others.append(f"{text}.")
-    others += [text for _, text in list_notices(contents)][:_MAX_PER_KIND]
+        lifts.append(f"{text}.")
     warnings = [warning for warning in list_warnings(contents) if warning not in differences]
-    lines, warnings, others = (
-        [line for line in kind if not headline.startswith(line.rstrip("."))] for kind in (lines, warnings, others)
-    )
-    n_warnings = max(_MAX_PER_KIND, MAX_LINES - 1 - len(lines) - len(others))
-    return [*lines, *warnings[:n_warnings], *others][: MAX_LINES - 1]
+    lines += [*warnings[:_MAX_PER_KIND], *lifts[:1], *warnings[_MAX_PER_KIND:], *lifts[1:]]
+    lines += [text for _, text in list_notices(contents)]
+    return [line for line in lines if not headline.startswith(line.rstrip("."))]
 
 
 def _describe_share(row: SegmentRow, contents: Contents) -> str:

@@ -234,7 +234,10 @@ def _describe_few_queries(contents: Contents) -> list[str]:
 
 
 def _describe_repeat(contents: Contents) -> Iterator[str]:
-    """Say that the means of all runs are exactly those of an earlier night, as they are if an input is used twice."""
+    """Say that all means are exactly those of an earlier night, as they are if an input is used twice.
+
+    Means of values that are 0 or 1 are often the same by chance.
+    """
     nights = {result.change.since for result in contents.results}
     means = [(result.mean, result.before) for result in contents.results]
     is_same = all(
@@ -242,8 +245,10 @@ def _describe_repeat(contents: Contents) -> Iterator[str]:
         and (mean.value, mean.std_error, mean.n_queries) == (before.value, before.std_error, before.n_queries)
         for mean, before in means
     )
-    segments = [*contents.flags.segments, *contents.flags.following, *contents.flags.recovered]
-    if is_same and len(nights) == 1 and not segments:
+    totals = [(mean.value or 0.0) * mean.n_queries for mean, _ in means]
+    is_whole = all(math.isclose(total, round(total)) for total in totals)
+    segments = [row.change.difference for row in contents.segments.rows if row.before is not None]
+    if is_same and len(nights) == 1 and not is_whole and not any(segments):
         night = name_night(nights.pop(), contents.run_date)
         what = "The mean is exactly that" if len(means) == 1 else "All means are exactly those"
         yield f"{what} of {night}: the input may be the same."

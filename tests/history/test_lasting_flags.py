@@ -66,16 +66,19 @@ def judge_by_definition(nights: list[np.ndarray]) -> list[str]:
     return statuses
 
 
-def judge_by_package(nights: list[np.ndarray]) -> list[dict]:
-    values = [statistics.fmean(night) for night in nights]
+def judge_by_package(nights: list[np.ndarray], *, has_errors: bool = True) -> list[dict]:
+    """Judge nights of which each may lack queries (nan)."""
+    known = [night[~np.isnan(night)].tolist() for night in nights]
     metrics = [
-        {**row, "rules": "ties=expected", "std_error": statistics.stdev(night) / N_QUERIES**0.5}
-        for row, night in zip(build_metric_rows(values, n_queries=N_QUERIES), nights, strict=True)
+        {**row, "rules": "ties=expected", "n_queries": len(values)}
+        | {"std_error": statistics.stdev(values) / len(values) ** 0.5 if has_errors else None}
+        for row, values in zip(build_metric_rows(map(statistics.fmean, known)), known, strict=True)
     ]
     queries = [
         {"run_date": nth_night(at), "query_id": f"q{number}", "k": 10, "ndcg": value}
         for at, night in enumerate(nights)
         for number, value in enumerate(night.tolist())
+        if not np.isnan(value)
     ]
     rows = read_metric_rows(open_memory_table(pa.Table.from_pylist(metrics), "metrics"))
     per_query = open_memory_table(pa.Table.from_pylist(queries), "queries")
@@ -124,3 +127,35 @@ def test_a_quiet_night_does_not_judge_the_night_before(changes, statuses):
     if statuses[-1] == "ongoing":
         expected = scipy.stats.ttest_rel(nights[-1], nights[0])
         assert (rows[-1]["z"], rows[-1]["weekday"]) == (pytest.approx(expected.statistic, rel=1e-9), "before_flag")
+
+
+def read_statuses(nights: list[np.ndarray], **options: bool) -> list[str]:
+    return [row["status"] for row in judge_by_package(nights, **options)]
+
+
+def test_a_flag_lasts_though_the_mean_rose_as_other_queries_came():
+    """The same queries fell on the second night; on the fourth they rise a little, still below the first."""
+    first = np.append(np.random.default_rng(0).uniform(0.2, 0.7, N_QUERIES), [np.nan] * 20)
+    fell = first - 0.05 + np.linspace(-0.01, 0.01, N_QUERIES + 20)
+    fell[N_QUERIES:] = 0.9
+    nights = [first, fell, fell + np.linspace(-1e-4, 1e-4, N_QUERIES + 20), fell + 0.02]
+    assert np.nanmean(nights[1]) > np.nanmean(nights[0])
+    assert read_statuses(nights) == ["short_history", "low", "ongoing", "other_direction"]
+
+
+def test_what_cannot_be_compared_has_not_recovered():
+    """A third of the queries is new each night, so that the first night and the third share too few."""
+    numbers = np.random.default_rng(3)
+    nights = []
+    for at, level in enumerate((0.6, 0.3, 0.4)):
+        night = np.full(100, np.nan)
+        night[20 * at : 20 * at + 50] = level + 0.01 * numbers.standard_normal(50)
+        nights.append(night)
+    assert read_statuses(nights, has_errors=False) == ["short_history", "low", "other_direction"]
+
+
+@pytest.mark.parametrize("has_errors", [True, False])
+def test_a_night_that_repeats_a_flagged_one_is_ongoing(has_errors):
+    first = np.random.default_rng(0).uniform(0.2, 0.7, N_QUERIES)
+    fell = first + build_change(-0.05, 0.01)
+    assert read_statuses([first, fell, fell], has_errors=has_errors) == ["short_history", "low", "ongoing"]

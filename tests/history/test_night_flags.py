@@ -71,7 +71,7 @@ def flags_of_pairs(rows, settings=BOTH, **pairs):
     values = {row["night"]: row["value"] for row in actual}
     group = {"n_queries": 12, "n_only_run": 0, "n_only_baseline": 0, "df": 11.0, **pairs}
     batch = pa.RecordBatch.from_pylist([row | {"paired": group if row["night"] == last else None} for row in actual])
-    (batch,) = tasks.request_pairs(iter([batch]), settings)
+    (batch,) = tasks.request_pairs(iter([batch]))
     nights = []
     for row in batch.to_pylist():
         if row["later"] is None:
@@ -379,7 +379,8 @@ def test_a_night_is_paired_with_the_night_before(spark):
 def test_pairs_that_did_not_change_leave_the_night_to_the_means():
     """All queries but two came and went with the nights, and the mean fell; the two say nothing of that."""
     rows = [row | {"std_error": 0.03} for row in build_metric_rows([0.87, 0.2])]
-    actual = flags_of_pairs(rows, n_queries=2, difference=0.0, std_error=0.0, df=1.0)[nth_night(1)]
+    others = {"n_only_run": 2, "n_only_baseline": 1}
+    actual = flags_of_pairs(rows, n_queries=2, difference=0.0, std_error=0.0, df=1.0, **others)[nth_night(1)]
     assert (actual["status"], actual["weekday"]) == ("low", "before")
     assert actual == flags(rows)[nth_night(1)]
     # If both rise alike, that is a change, whatever the others do.

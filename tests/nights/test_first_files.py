@@ -33,7 +33,7 @@ FORMS = {
 }
 
 
-ONE_ID = dict(zip(("search_id", "track_id", "score", "grade"), LONG.values(), strict=True))
+ONE_ID = dict(zip(("search_id", "clip_id", "score", "grade"), LONG.values(), strict=True))
 FORMS["another id"] = ONE_ID
 
 
@@ -224,6 +224,16 @@ def test_the_most_usual_name_is_chosen():
     assert choose_segments(info, []) == []
 
 
-def test_one_of_several_ids_is_not_guessed(folder):
-    write_table(folder / "rankings.parquet", ONE_ID | {"session_id": ["s", "s"]})
+@pytest.mark.parametrize("other", ["part_id", "run_id", "store_id"])
+def test_an_id_that_may_be_something_else_is_no_item(folder, other):
+    """Of two ids neither is chosen; that of a run or a store is none of an item."""
+    rows = ONE_ID if other == "part_id" else {**ONE_ID, "clip": ONE_ID["clip_id"]}
+    without = {name: values for name, values in rows.items() if other == "part_id" or name != "clip_id"}
+    write_table(folder / "rankings.parquet", without | {other: ["s", "s"]})
     assert_refused(init("--input", "rankings.parquet"), "the item, such as item_id", "--item-col")
+
+
+def test_the_id_of_a_model_is_that_of_the_run(folder):
+    write_table(folder / "rankings.parquet", ONE_ID | {"model_id": ["s", "s"]})
+    assert init("--input", "rankings.parquet").code == 0
+    assert 'item-col = "clip_id"' in (folder / "night.toml").read_text("utf-8")

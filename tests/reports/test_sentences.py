@@ -132,14 +132,16 @@ def test_fewer_queries_than_usual_are_told(n, is_few):
     assert bool(find_bad_news(contents)) == (n == 500)
 
 
-@pytest.mark.parametrize(("value", "n", "is_same"), [(0.5, 1000, True), (0.5, 999, False), (0.5001, 1000, False)])
+@pytest.mark.parametrize(
+    ("value", "n", "is_same"), [(0.5123, 1001, True), (0.5123, 999, False), (0.5124, 1001, False)]
+)
 def test_a_night_that_repeats_another_is_told(value, n, is_same):
     """As it is if one input is used twice: value, standard error and queries are the same for all rankers."""
-    nights = ((NIGHTS[1], 0.5, 1000), (NIGHTS[2], value, n))
+    nights = ((NIGHTS[1], 0.5123, 1001), (NIGHTS[2], value, n))
     rows = [
         build_metric_row(run, night, mean, 0.01, n_queries=count)
         for run in ("a", "b")
-        for night, mean, count in (nights if run == "a" else (nights[0], (NIGHTS[2], 0.5, 1000)))
+        for night, mean, count in (nights if run == "a" else (nights[0], (NIGHTS[2], 0.5123, 1001)))
     ]
     text = "All means are exactly those of 29 January 2026: the input may be the same."
     contents = build_contents(rows)
