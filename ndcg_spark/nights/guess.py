@@ -338,5 +338,5 @@ def _write_lines(
         if command == "report" and any(choice.option == "run" for choice in choices):
             yield '# production = "..."  # the ranker whose bad news comes first; by default, the worst news of any'
         if command == "flag-changes":
-            yield "# fail-on-flag = true  # exit code 3 if the night is flagged"
+            yield "# fail-on-flag = true  # exit code 3, for a scheduler, on the night that something is flagged"
     yield 'index = "index.html"  # all nights, with links to their pages'

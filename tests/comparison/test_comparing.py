@@ -330,7 +330,7 @@ def changed(at: int, **changes) -> list[dict]:
         (
             [{**row, "idcg": 2.0 + (row["query"] == "q03") * row["run"]} for row in example_1()],
             {},
-            r"query_id=q03 has two values of IDCG, 2 and 3",
+            r"query_id=q03 has two values of IDCG, 2 in 'a' and 3 in 'b': one lacks rows",
         ),
     ],
 )  # fmt: skip
