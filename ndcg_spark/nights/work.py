@@ -58,7 +58,7 @@ from ndcg_spark.nights.stale import find_stale, has_later_nights
 from ndcg_spark.nights.steps import Night, Step
 from ndcg_spark.sources.local import open_memory_table
 from ndcg_spark.tables import canonicalize, slice_name
-from ndcg_spark.tables.claims import claim_slices
+from ndcg_spark.tables.claims import claim_slices, delay_signals
 from ndcg_spark.tables.places import is_local
 
 if TYPE_CHECKING:
@@ -476,4 +476,5 @@ def lock_night(request: Request[Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        claim.release()
+        with delay_signals():
+            claim.release()

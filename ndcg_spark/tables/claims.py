@@ -113,8 +113,9 @@ def claim_slices(root: Path, slices: Sequence[str], report: Reporter) -> Claim:
     if fcntl is None:
         raise OutputRefusedError(f"cannot write {str(root)!r}: this system has no flock; write to a remote path.")
     created = tuple(place for place in (root, *root.parents) if not place.exists())
+    claim: Claim | None = None
     try:
-        with _hold_mutex(root) as hidden:
+        with delay_signals(), _hold_mutex(root) as hidden:  # a signal in between would leave the folder
             for folder in sorted(hidden.glob(f"{_PREFIX}*")):
                 holder = _read_holder(folder)
                 if holder is None:
@@ -125,10 +126,13 @@ def claim_slices(root: Path, slices: Sequence[str], report: Reporter) -> Claim:
                     raise OutputRefusedError(
                         f"{claimed} of {str(root)!r} is being written by {writer}; wait for it to end, or stop it."
                     )
-            return Claim(root, hidden, slices, created)
+            claim = Claim(root, hidden, slices, created)
     except BaseException:
+        if claim is not None:
+            claim.release()
         _remove_empty(created)
         raise
+    return claim
 
 
 @contextlib.contextmanager

@@ -510,6 +510,43 @@ def test_an_interrupt_of_any_moment_of_clearing_up_leaves_nothing_behind(tmp_pat
     assert moment > 100
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_of_any_moment_of_claiming_leaves_nothing_behind(tmp_path, number):
+    """It comes at each call by which slices are claimed, until the claim is returned."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        is_claiming = frame.f_code is claim_slices.__code__
+        if is_claiming and event == "return":
+            sys.setprofile(None)
+        elif calls or is_claiming:
+            calls.append(event)
+            if len(calls) == moment:
+                signal.raise_signal(number)
+
+    before = signal.signal(number, interrupt)
+    try:
+        for moment in itertools.count(2, 8):
+            calls: list[str] = []
+            sys.setprofile(trace)
+            try:
+                claim = claim_slices(tmp_path / "table", ["a"], print)
+            except KeyboardInterrupt:
+                claim = None
+            finally:
+                sys.setprofile(None)
+            if claim is not None:
+                claim.release()
+            assert os.listdir(tmp_path) == [], moment
+            if len(calls) < moment:
+                break
+    finally:
+        signal.signal(number, before)
+    assert moment > 100
+
+
 def test_types_of_files_are_those_of_spark(tmp_path):
     """INT96, in which Spark writes times, is a point in time; Arrow reads it without a zone."""
     times = pa.array([datetime(2026, 1, 31)], pa.timestamp("ns"))
