@@ -109,7 +109,7 @@ LOST = 0.6 * (np.arange(N_QUERIES) < 18)
 @pytest.mark.parametrize(
     ("changes", "statuses"),
     [
-        # A change within its limit is no flag, though the next night hardly varies.
+        # A change within its limit is not a flag, though the next night hardly varies.
         ([build_change(-0.01, 0.05), build_change(-0.0001, 0.0005)], ["short_history", "short_history"]),
         ([build_change(-0.01, 0.05), build_change(0.01, 0.0005)], ["short_history", "other_direction"]),
         # A flag lasts, though the next night is the same, or hardly varies.

@@ -225,8 +225,8 @@ def test_the_most_usual_name_is_chosen():
 
 
 @pytest.mark.parametrize("other", ["part_id", "run_id", "store_id"])
-def test_an_id_that_may_be_something_else_is_no_item(folder, other):
-    """Of two ids neither is chosen; that of a run or a store is none of an item."""
+def test_an_id_that_may_be_something_else_is_not_taken_for_an_item(folder, other):
+    """Of two ids neither is chosen, and never that of a run or a store."""
     rows = ONE_ID if other == "part_id" else {**ONE_ID, "clip": ONE_ID["clip_id"]}
     without = {name: values for name, values in rows.items() if other == "part_id" or name != "clip_id"}
     write_table(folder / "rankings.parquet", without | {other: ["s", "s"]})
