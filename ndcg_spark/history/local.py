@@ -121,7 +121,8 @@ def judge_nights(
         if row["later"] is None:
             with_flags.append(row | {"of_flags": []})
         else:  # it follows its night
-            with_flags[-1]["of_flags"].append({**row, "paired": of_flag})
+            pair = {name: row[name] for name in tasks.PAIR_OF_FLAG}
+            with_flags[-1]["of_flags"].append({**pair, "paired": of_flag})
     flags = [tasks.judge_by_pairs(row, settings) for row in with_flags]
     return pa.Table.from_pylist(flags, tasks.build_schema(tasks.FLAG_COLUMNS))
 

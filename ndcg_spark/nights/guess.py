@@ -17,7 +17,7 @@ from ndcg_spark.sources.references import guess_format
 
 NAMES = {
     "query": "query_id qid query queryid search_id searchid request_id impression_id session_id user_id userid uid "
-    "user topic topic_id customer_id question_id session_id session q",
+    "user topic topic_id customer_id question_id session q",
     "item": "item_id iid item itemid doc_id docid doc document_id documentid docno product_id productid product sku "
     "asin movie_id movieid movie song_id song track_id track video_id video article_id article content_id "
     "passage_id pid candidate_id url",
@@ -290,8 +290,7 @@ def _write_lines(
     yield 'run-log = "./run_log"'
     yield from (_write_line(choice) for choice in choices if choice.option == "query")  # every step needs it
     others = list_other_columns(info, used)
-    pair = [*segments, *(other for other in others if other not in segments)][:2]
-    pairs = f'; "{"+".join(pair)}" adds their pairs' if len(pair) > 1 else ""
+    pairs = f'; "{"+".join([*segments, "OTHER"][:2])}" adds their pairs' if segments else ""
     note = f"a mean and a comparison for each of their values, too{pairs}"
     if segments:
         yield f"segment-cols = {json.dumps(segments, ensure_ascii=False)}  # {note}"

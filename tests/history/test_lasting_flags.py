@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Collection
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,8 @@ import scipy.stats
 from support.nights import build_metric_rows, nth_night
 
 from ndcg_spark.history.local import judge_nights, read_metric_rows
-from ndcg_spark.history.settings import FlagSettings
+from ndcg_spark.history.settings import Direction, FlagSettings
+from ndcg_spark.metrics import parse_metric
 from ndcg_spark.sources.local import open_memory_table
 
 OPPOSITE = {"low": "high", "high": "low"}
@@ -45,8 +47,8 @@ def judge(later: np.ndarray, earlier: np.ndarray) -> str:
     return "short_history" if test.pvalue >= 0.001 else "low" if test.statistic < 0 else "high"
 
 
-def judge_by_definition(nights: list[np.ndarray]) -> list[str]:
-    """Judge nights one after another: falls are flagged, until a night is again as before them."""
+def judge_by_definition(nights: list[np.ndarray], flagged: Collection[str] = ("low",)) -> list[str]:
+    """Judge nights one after another: changes to the sides `flagged` are flags, until a night is as before them."""
     statuses, flags = ["short_history"], []
     for at in range(1, len(nights)):
         status = change = judge(nights[at], nights[at - 1])
@@ -60,41 +62,64 @@ def judge_by_definition(nights: list[np.ndarray]) -> list[str]:
         if recovered or change == "short_history":
             is_lasting = any(judge(nights[at], nights[before]) == side for side, before in flags)
             status = "ongoing" if is_lasting else status
-        if change == "low" and not recovered:
+        if change in flagged and not recovered:
             flags.append((change, at - 1))
-        statuses.append("other_direction" if status == "high" else status)
+        statuses.append("other_direction" if status in OPPOSITE and status not in flagged else status)
     return statuses
 
 
-def judge_by_package(nights: list[np.ndarray], *, has_errors: bool = True) -> list[dict]:
-    """Judge nights of which each may lack queries (nan)."""
-    known = [night[~np.isnan(night)].tolist() for night in nights]
+def judge_by_package(
+    nights: list[np.ndarray],
+    *,
+    has_errors: bool = True,
+    metric: str = "ndcg",
+    direction: Direction = "worse",
+    segment_by: str = "",
+) -> list[dict]:
+    """Judge nights of which each may lack queries (nan), or a segment that has every second query."""
+    every = slice(0, None, 2 if segment_by else 1)
+    known = [night[every][~np.isnan(night[every])].tolist() for night in nights]
+    series = {"metric": metric, "segment_by": segment_by, "segment": "even" if segment_by else ""}
     metrics = [
         {**row, "rules": "ties=expected", "n_queries": len(values)}
         | {"std_error": statistics.stdev(values) / len(values) ** 0.5 if has_errors else None}
-        for row, values in zip(build_metric_rows(map(statistics.fmean, known)), known, strict=True)
+        for row, values in zip(build_metric_rows(map(statistics.fmean, known), **series), known, strict=True)
     ]
     queries = [
-        {"run_date": nth_night(at), "query_id": f"q{number}", "k": 10, "ndcg": value}
+        {"run_date": nth_night(at), "query_id": f"q{number}", "k": 10, parse_metric(metric)[0].column: value}
+        | {"place": ("even", "odd")[number % 2]}
         for at, night in enumerate(nights)
         for number, value in enumerate(night.tolist())
         if not np.isnan(value)
     ]
     rows = read_metric_rows(open_memory_table(pa.Table.from_pylist(metrics), "metrics"))
     per_query = open_memory_table(pa.Table.from_pylist(queries), "queries")
-    flags = judge_nights(rows, FlagSettings(), per_query=per_query, query=["query_id"]).to_pylist()
+    settings = FlagSettings(direction=direction)
+    flags = judge_nights(rows, settings, per_query=per_query, query=["query_id"]).to_pylist()
     return sorted(flags, key=lambda row: row["night"])
 
 
-def test_flags_last_by_the_pairs_of_every_two_nights():
+SIDES = {"worse": ("low",), "low": ("low",), "high": ("high",), "both": ("low", "high")}
+"""Sides that are flagged, of a metric of which larger is better."""
+CASES = [
+    *(("ndcg", direction, sides) for direction, sides in SIDES.items()),
+    ("ils(by=categories)", "worse", ("high",)),
+    ("tied_share", "worse", ("low", "high")),
+]
+
+
+@pytest.mark.parametrize("segment_by", ["", "place"])
+@pytest.mark.parametrize(("metric", "direction", "flagged"), CASES)
+def test_flags_last_by_the_pairs_of_every_two_nights(metric, direction, flagged, segment_by):
     """Whether a night was flagged is decided by its own pairs, however much other nights vary."""
     seen = set()
-    for seed in range(40):
+    for seed in range(25 if metric == "ndcg" and direction == "worse" else 10):
         nights = build_nights(seed)
-        expected = judge_by_definition(nights)
-        assert [row["status"] for row in judge_by_package(nights)] == expected, seed
+        expected = judge_by_definition([night[:: 2 if segment_by else 1] for night in nights], flagged)
+        rows = judge_by_package(nights, metric=metric, direction=direction, segment_by=segment_by)
+        assert [row["status"] for row in rows] == expected, seed
         seen.update(expected)
-    assert seen == {"short_history", "low", "other_direction", "ongoing", "recovered"}
+    assert {"short_history", *flagged, "ongoing", "recovered"} <= seen
 
 
 def build_change(size: float, spread: float) -> np.ndarray:

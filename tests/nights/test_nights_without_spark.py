@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ from support.opened import count_opened
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.jobs.endings import choose_exit_code
+from ndcg_spark.nights.message import build_night_message
+from ndcg_spark.nights.results import StepResult
 from ndcg_spark.nights.steps import read_night
 from ndcg_spark.tables.claims import claim_slices
 from ndcg_spark.tables.slices import slice_name
@@ -144,6 +146,19 @@ def test_what_a_night_says_is_text_and_json(folder):
     assert gate == "gate bm25: ndcg@1>0.5: NOT MET (bm25: 0.000000)"
     assert (folder / "said.txt").read_text("utf-8") == "\n".join([*said["lines"], ""])
     assert ended.out.endswith("\n  ".join([*said["lines"]]) + "\n")
+
+
+@pytest.mark.parametrize("n_lines", [7, 8])
+def test_a_message_counts_what_it_has_no_room_for(folder, n_lines):
+    """Of at most ten lines: title, headline, seven others, and the page; with one more, two make room for a count."""
+    write_file(FILE + PAGE)
+    night = read_night("night.toml", date(2026, 1, 31))
+    said = {"verdict": "bad", "headline": "Headline.", "lines": [f"Line {at}." for at in range(n_lines)]}
+    result = StepResult(step="report", status="succeeded", writes={"page": "page.html"}, facts={"message": said})
+    lines = build_night_message(night, [result], 0)["lines"]
+    assert len(lines) == 10
+    last = ["Line 6."] if n_lines == 7 else ["2 more lines are on the page."]
+    assert lines[1:] == ["Headline.", *said["lines"][:6], *last, "page: page.html"]
 
 
 def test_each_night_has_its_message(folder):

@@ -11,11 +11,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import date, datetime
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -475,75 +476,59 @@ def test_a_file_in_the_root_folder_has_its_place():
     }
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_of_any_moment_of_clearing_up_leaves_nothing_behind(tmp_path, number):
-    """It comes at each call by which a write of new or of replaced rows is closed."""
+@contextmanager
+def interrupt_at(moment: int, number: int, start: CodeType, end: CodeType | None = None) -> Iterator[list[str]]:
+    """Send a signal at a call or return, counted from `start` until `end` returns; yield those counted."""
+    calls: list[str] = []
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     def trace(frame: FrameType, event: str, _: object) -> None:
-        if calls or frame.f_code is claims.Claim.release.__code__:
+        if frame.f_code is end and event == "return":
+            sys.setprofile(None)
+        elif calls or frame.f_code is start:
             calls.append(event)
             if len(calls) == moment:
                 signal.raise_signal(number)
 
     before = signal.signal(number, interrupt)
+    sys.setprofile(trace)
     try:
-        for moment in itertools.count(1, 7):
-            calls: list[str] = []
-            staged = stage_slices(rows("a"), str(tmp_path), None, shop("a"))
-            if moment % 2:
-                swap_in([staged])
-            sys.setprofile(trace)
-            try:
-                staged.close()
-            except KeyboardInterrupt:
-                pass
-            finally:
-                sys.setprofile(None)
-            assert not (tmp_path / claims.LOCK_FOLDER).exists(), moment
-            if len(calls) < moment:
-                break
+        with suppress(KeyboardInterrupt):
+            yield calls
     finally:
+        sys.setprofile(None)
         signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_of_any_moment_of_clearing_up_leaves_nothing_behind(tmp_path, number):
+    """It comes at each call by which a write of new or of replaced rows is closed."""
+    for moment in itertools.count(1, 7):
+        staged = stage_slices(rows("a"), str(tmp_path), None, shop("a"))
+        if moment % 2:
+            swap_in([staged])
+        with interrupt_at(moment, number, claims.Claim.release.__code__, type(staged).close.__code__) as calls:
+            staged.close()
+        assert not (tmp_path / claims.LOCK_FOLDER).exists(), moment
+        if len(calls) < moment:
+            break
     assert moment > 100
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_of_any_moment_of_claiming_leaves_nothing_behind(tmp_path, number):
     """It comes at each call by which slices are claimed, until the claim is returned."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def trace(frame: FrameType, event: str, _: object) -> None:
-        is_claiming = frame.f_code is claim_slices.__code__
-        if is_claiming and event == "return":
-            sys.setprofile(None)
-        elif calls or is_claiming:
-            calls.append(event)
-            if len(calls) == moment:
-                signal.raise_signal(number)
-
-    before = signal.signal(number, interrupt)
-    try:
-        for moment in itertools.count(2, 8):
-            calls: list[str] = []
-            sys.setprofile(trace)
-            try:
-                claim = claim_slices(tmp_path / "table", ["a"], print)
-            except KeyboardInterrupt:
-                claim = None
-            finally:
-                sys.setprofile(None)
-            if claim is not None:
-                claim.release()
-            assert os.listdir(tmp_path) == [], moment
-            if len(calls) < moment:
-                break
-    finally:
-        signal.signal(number, before)
+    for moment in itertools.count(2, 8):
+        claim = None
+        with interrupt_at(moment, number, claim_slices.__code__, claim_slices.__code__) as calls:
+            claim = claim_slices(tmp_path / "table", ["a"], print)
+        if claim is not None:
+            claim.release()
+        assert os.listdir(tmp_path) == [], moment
+        if len(calls) < moment:
+            break
     assert moment > 100
 
 
