@@ -41,7 +41,7 @@ T = TypeVar("T")
 Judge = Callable[[dict[str, Any], dict[str, Any]], "dict[str, Any] | None"]
 """Compares a night with an earlier one; None if that cannot be known."""
 MAD_TO_DEVIATION = 1 / NormalDist().inv_cdf(0.75)
-"""Standard measure_deviation of normal values over their median absolute measure_deviation: 1.482602218505602."""
+"""Standard deviation of normal values over their median absolute deviation: 1.482602218505602."""
 
 
 class Deviation(NamedTuple):
