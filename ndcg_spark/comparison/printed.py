@@ -112,9 +112,10 @@ def format_sentences(row: dict[str, Any], settings: ComparisonSettings) -> list[
 
 
 def _format_missing(row: dict[str, Any]) -> str:
-    """Format how many queries one of the runs lacks, and how they count."""
-    lacks = {_format_run(row): row["n_only_baseline"], _format_baseline(row): row["n_only_run"]}
-    clauses = [f"{run} lacks {n:,} quer{'y' if n == 1 else 'ies'}" for run, n in lacks.items() if n]
+    """Format how many queries of the other run each run lacks, and how they count."""
+    run, baseline = _format_run(row), _format_baseline(row)
+    lacks = ((run, row["n_only_baseline"], baseline), (baseline, row["n_only_run"], run))
+    clauses = [f"{one} lacks {n:,} quer{'y' if n == 1 else 'ies'} of {other}" for one, n, other in lacks if n]
     treatment = describe_unpaired(row["unpaired"], row["metric"])
     return f"{labels.metric(row)}: {' and '.join(clauses)}, {treatment}." if clauses else ""
 

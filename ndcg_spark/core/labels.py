@@ -5,6 +5,7 @@ Rows are those of results, with the columns of a summary.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -62,6 +63,16 @@ def metric(row: Row) -> str:
 def segment_at(by: str, value: str | None) -> str:
     """Name a segment: `country=DE`, or `overall`."""
     return f"{by}={text(value)}" if by else OVERALL
+
+
+def segment_values(by: str, segment: str | None) -> list[Any] | None:
+    """List the value of each column of a segment; None if its text does not have one for each."""
+    names = by.split("+")
+    try:
+        values = [segment] if len(names) == 1 else json.loads(segment or "")
+    except ValueError:
+        return None
+    return values if isinstance(values, list) and len(values) == len(names) else None
 
 
 def segment(row: Row) -> str:

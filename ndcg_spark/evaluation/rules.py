@@ -33,6 +33,12 @@ def add_weight(rules: str | None, *, weighted: bool) -> str | None:
     return f"{rules};weight={'yes' if weighted else 'no'}" if rules else None
 
 
+def count_with_list(n_queries: int, n_missing: int | None, rules: str | None) -> int:
+    """Count the queries of a mean that have a list, without those that count as 0 for want of one."""
+    is_counted = read_rules(rules).get("missing_query") == "zero"
+    return max(n_queries - (n_missing or 0), 0) if is_counted else n_queries
+
+
 def have_same_rules(first: str | None, second: str | None) -> bool | None:
     """Return True if two results have the same rules; None if unknown."""
     return (first == second or not find_differing_rules([first, second])) if first and second else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ndcg_spark.core.labels import main_metric, metric_order
-from ndcg_spark.history.tasks import FLAGGED, HIGH, LOW, MISSING, ONGOING, format_series, name_unit
+from ndcg_spark.core import labels
+from ndcg_spark.history.tasks import FEW_QUERIES, FLAGGED, HIGH, LOW, MISSING, ONGOING, format_series, name_unit
 from ndcg_spark.metrics import judge_change
 
 MAX_CHARACTERS = 160
@@ -32,7 +31,7 @@ class Cause:
         status = flag["status"]
         begin = f"{'FLAG ' if status in FLAGGED else ''}{status.replace('_', ' ')}: "
         rest = f"; also in {more} more series" if more else ""
-        if status == MISSING:
+        if status in (MISSING, FEW_QUERIES):
             name, change = flag["rule"], ""
         else:
             name, change = format_series(dict(flag)), f" is {flag['value']:.4f} on {flag['night']}"
@@ -53,15 +52,19 @@ class Cause:
 def group_by_cause(flags: Sequence[Flag]) -> list[Cause]:
     """Group flags that have one cause, in the order of `flags`: the farthest first.
 
-    A group has flags of one night and run in one direction: worse, better, missing, recovered, or ongoing. It is
-    printed for the widest segment whose relative change is at least half of the largest: a segment that alone lost
-    its items moves the mean of all queries by less. The others follow from it: all metrics of the segment, parts of
-    it, larger segments that contain it, and segments of other columns that changed less than half as much, as they
-    share queries.
+    A group has flags of one night and run in one direction: worse, better, missing, few queries, recovered, or
+    ongoing. It is printed for the widest segment whose relative change is at least half of the largest: a segment
+    that alone lost its items moves the mean of all queries by less. The others follow from it: all metrics of the
+    segment, parts of it, larger segments that contain it, and segments of other columns that changed less than half
+    as much, as they share queries. All changes of a run with few queries follow from these.
     """
+    thin = {(flag["night"], flag["run"]) for flag in flags if flag["status"] == FEW_QUERIES}
     groups: dict[tuple[Any, ...], list[Flag]] = {}
     for flag in flags:
-        groups.setdefault((flag["night"], flag["run"], _get_direction(flag)), []).append(flag)
+        night_and_run = flag["night"], flag["run"]
+        is_change = flag["status"] in (LOW, HIGH)
+        direction = FEW_QUERIES if is_change and night_and_run in thin else _get_direction(flag)
+        groups.setdefault((*night_and_run, direction), []).append(flag)
     causes = []
     for group in groups.values():
         rest = group
@@ -69,7 +72,7 @@ def group_by_cause(flags: Sequence[Flag]) -> list[Cause]:
             lead = _find_lead(rest)
             of_segment = [flag for flag in rest if _parse_conditions(flag) == _parse_conditions(lead)]
             metrics = {(flag["metric"], flag["k"]) for flag in of_segment}
-            main = main_metric(sorted(metrics, key=lambda metric_and_k: metric_order(*metric_and_k)))
+            main = labels.main_metric(sorted(metrics, key=lambda metric_and_k: labels.metric_order(*metric_and_k)))
             first = next(flag for flag in of_segment if (flag["metric"], flag["k"]) == main)
             others = tuple(flag for flag in rest if _follows(flag, lead) and flag is not first)
             causes.append(Cause(first, others))
@@ -80,6 +83,9 @@ def group_by_cause(flags: Sequence[Flag]) -> list[Cause]:
 
 def _find_lead(flags: Sequence[Flag]) -> Flag:
     """Find the flag of the segment that is printed for the cause of the first flag."""
+    few = [flag for flag in flags if flag["status"] == FEW_QUERIES]
+    if few:
+        return few[0]
     nested = [flag for flag in flags if _is_nested(flag, flags[0])]
     largest = max(map(_relative_change, nested))
     return min(
@@ -89,7 +95,7 @@ def _find_lead(flags: Sequence[Flag]) -> Flag:
 
 
 def _follows(flag: Flag, lead: Flag) -> bool:
-    if _is_nested(flag, lead):
+    if lead["status"] == FEW_QUERIES or _is_nested(flag, lead):
         return True
     columns, lead_columns = ({column for column, _ in _parse_conditions(either)} for either in (flag, lead))
     return columns != lead_columns and is_side_effect(_relative_change(flag), _relative_change(lead))
@@ -122,11 +128,5 @@ def _parse_conditions(flag: Flag) -> frozenset[tuple[str, Any]]:
     by, segment = flag["segment_by"], flag["segment"]
     if not by:
         return frozenset()
-    names = by.split("+")
-    try:
-        values = json.loads(segment or "") if len(names) > 1 else [segment]
-    except ValueError:
-        values = None
-    if not isinstance(values, list) or len(values) != len(names):
-        return frozenset({(by, repr(segment))})
-    return frozenset(zip(names, map(repr, values), strict=True))
+    values = labels.segment_values(by, segment)
+    return frozenset({(by, repr(segment))} if values is None else zip(by.split("+"), map(repr, values), strict=True))

@@ -330,7 +330,7 @@ def find_missing_series(metrics: DataFrame, night: date) -> DataFrame:
 def _collect_series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     """Collect the nights of each series, of its run and of the table, from which it may be missing; lazy."""
     day, by_hash = days_since_epoch(F.col(NIGHT)).alias("day"), read_config_hash(rows).alias("config_hash")
-    numbers = [_read_number(rows, name) for name in ("value", "std_error", "n_queries")]
+    numbers = [_read_number(rows, name) for name in ("value", "std_error", "n_queries", "n_missing")]
     night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), *numbers)
     first, first_of_runs = tasks.find_first_nights(settings)
     series = rows.where(is_between(F.col(NIGHT), first, settings.end)).groupBy(*tasks.SERIES)
@@ -540,10 +540,10 @@ def flag_changes(
         One row per night that is judged and series, lazy and unsorted: `night`, the keys, `config_hash`, `value`,
         `std_error`, and
 
-        - `status` (string): `low`, `high`, `missing`: flagged; `usual`; `other_direction`: beyond the limit on the
-          side that `direction` does not ask for; `short_history`: too few earlier nights, and no clear difference
-          from the night before; `recovered`: again as it was before a flagged night, and `ongoing`: still away from
-          it (both only if nights are compared with the one before); `no_value`,
+        - `status` (string): `low`, `high`, `missing`, `few_queries`: flagged; `usual`; `other_direction`: beyond the
+          limit on the side that `direction` does not ask for; `short_history`: too few earlier nights, and no clear
+          difference from the night before; `recovered`: again as it was before a flagged night, and `ongoing`: still
+          away from it (both only if nights are compared with the one before); `no_value`,
         - `median`, `spread` (double): of the earlier nights; spread is 1.482602218505602 times their median absolute
           deviation,
         - `z` (double): (value - median) / max(spread, std_error); where that is 0, 0 without a change, else null,
@@ -571,7 +571,8 @@ def flag_changes(
     one on the latest seven nights (within 31 days) or on some of them. A segment is missing only if its run was
     computed by the same `config_hash` on these nights, or by the same `rules` with other segments of the same
     columns, and if their `n_queries` make a night without any query improbable (at most 1 %). `median` is then the
-    last value. Segments of a run that has no row are not listed.
+    last value. Segments of a run that has no row are not listed. A run has `few_queries` if at most half as
+    many have a list as on the night before, and as a week before.
     Spark cost: one shuffle of rows per night and two small ones, no action, three scans of the table, one pass
     through Python workers. A worker holds the nights of the series in its batch. With `per_query` also an action that
     lists segment sets, metrics and cutoffs, and shuffles of the queries of the nights that are paired, with the night

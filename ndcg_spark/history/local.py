@@ -43,7 +43,7 @@ _METRIC_TYPES = {
     "run_date": pa.date32(),
     **dict.fromkeys(_TEXTS, pa.string()),
     **dict.fromkeys(("value", "std_error"), pa.float64()),
-    **dict.fromkeys(("k", "n_queries"), pa.int64()),
+    **dict.fromkeys(("k", "n_queries", "n_missing"), pa.int64()),
     "computed_at": pa.timestamp("us", "UTC"),
 }
 _PER_QUERY_TYPES = {
@@ -54,7 +54,7 @@ _PER_QUERY_TYPES = {
 _OF_RUN = ("run", "metric", "k")
 """Keys that the series of a run share with its series over all queries."""
 _RUN_NIGHT = ("day", "config_hash", RULES, "segment_by")
-_SERIES_NIGHT = ("day", "value", "std_error", "config_hash", RULES, "n_queries")
+_SERIES_NIGHT = ("day", "value", "std_error", "config_hash", RULES, "n_queries", "n_missing")
 _COMPARED = ("segment_by", "segment", "metric", "k")
 _SERIES_PER_BATCH = 1000
 

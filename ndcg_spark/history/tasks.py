@@ -32,7 +32,7 @@ from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
 from ndcg_spark.errors import InputRefusedError, option
-from ndcg_spark.evaluation.rules import RULES, combine_rules, have_same_rules
+from ndcg_spark.evaluation.rules import RULES, combine_rules, count_with_list, have_same_rules
 from ndcg_spark.history.settings import EPOCH, FlagSettings, RollUpSettings, is_flagged_side
 from ndcg_spark.metrics import EVERY, MetricAt, direction_of, judge_change
 from ndcg_spark.metrics.normalized_gain import NDCG
@@ -139,7 +139,8 @@ def find_common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
 
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
 MISSING, RECOVERED, ONGOING, OTHER_DIRECTION = "missing", "recovered", "ongoing", "other_direction"
-FLAGGED = (LOW, HIGH, MISSING)
+FEW_QUERIES = "few_queries"
+FLAGGED = (LOW, HIGH, MISSING, FEW_QUERIES)
 FLAG_COLUMNS = {
     "night": "date",
     **SERIES_COLUMNS,
@@ -160,8 +161,9 @@ TO_PAIR_COLUMNS = {
     RULES: "string",
     "before": "date",
     **{"history_days": "array<int>", "history_values": "array<double>", "history_errors": "array<double>"},
+    **{"n_queries": "bigint", "queries_before": "bigint"},
 }
-"""Nights to compare query by query, with their rules if known, and the nights before, in order."""
+"""Nights to compare query by query, with rules if known, the nights before, and what `_find_few_queries` found."""
 PAIR_OF_FLAG = {"later": "date", "earlier": "date"}
 """Nights to compare because of an earlier flag."""
 MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
@@ -209,10 +211,10 @@ def flag_nights(
 ) -> Iterator[pa.RecordBatch]:
     """Judge rows of `SERIES`, `nights`, `run_nights` and `table_nights`: `FLAG_COLUMNS` and more.
 
-    `nights` is a list of struct<day, value, std_error, config_hash, rules, n_queries>, in any order; `day` counts
-    from 1970. `run_nights` is a list of struct<day, config_hash, rules, segment_by>: nights of the same run, metric
-    and k, one row per segment set, `""` for all queries. `table_nights` is a list of days, null for segments: a night
-    that lacks the run is reported for all queries alone.
+    `nights` is a list of struct<day, value, std_error, config_hash, rules, n_queries, n_missing>, in any order; `day`
+    counts from 1970. `run_nights` is a list of struct<day, config_hash, rules, segment_by>: nights of the same run,
+    metric and k, one row per segment set, `""` for all queries. `table_nights` is a list of days, null for segments:
+    a night that lacks the run is reported for all queries alone.
     """
     schema = build_schema(columns)
     for batch in batches:
@@ -325,6 +327,8 @@ def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[di
     run_nights = {row["day"]: row for row in series["run_nights"] or () if not row["segment_by"]}
     with_segments = {row["day"] for row in series["run_nights"] or () if row["segment_by"] == keys["segment_by"]}
     table_nights = sorted(series["table_nights"] or run_nights)
+    # Queries without a list in any run are of no segment; that there are none of these is good.
+    is_unknown = None in (labels.segment_values(keys["segment_by"], keys["segment"]) or ())
     for day in sorted({*by_day, *table_nights}):
         if (first is not None and day < first) or (last is not None and day > last):
             continue
@@ -333,7 +337,7 @@ def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[di
         if night is None or night["value"] is None:
             comparable = table_nights
             if keys["segment_by"]:
-                comparable = _find_comparable_nights(day, run_nights, with_segments)
+                comparable = [] if is_unknown else _find_comparable_nights(day, run_nights, with_segments)
             judgment = _judge_missing(day, before, comparable, in_segment=bool(keys["segment_by"]))
         if judgment is None and night is None:
             continue
@@ -341,6 +345,8 @@ def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[di
         known = night or dict.fromkeys(columns)
         row = {"night": day_to_date(day), **keys, **{column: known[column] for column in columns}}
         row[RULES] = known.get(RULES) or None
+        if night is not None and not keys["segment_by"]:
+            row |= _find_few_queries(night, before)
         is_flagged = partial(is_flagged_side, settings.direction, keys["metric"])
         yield _add_rule(row, judgment or _judge_night(known, before, settings, is_flagged), settings)
 
@@ -351,7 +357,31 @@ def _add_rule(row: dict[str, Any], judgment: dict[str, Any], settings: FlagSetti
     row["side"] = row["status"]
     if row["status"] in (LOW, HIGH) and not is_flagged_side(settings.direction, row["metric"], row["status"]):
         row["status"] = OTHER_DIRECTION
+    if row["status"] != MISSING and row.get("queries_before") is not None:
+        row["status"] = FEW_QUERIES
     return row | {"rule": _format_rule(row, settings)}
+
+
+def has_few_queries(n_queries: int, *usual: int) -> bool:
+    """Return whether a night lost queries: it has at most half of the smallest usual number."""
+    return 2 * n_queries <= min(usual)
+
+
+def _find_few_queries(night: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Count the queries of a night and of the one before it, if it has few beside this one and the week before."""
+    n = _count_with_list(night)
+    counts = {other["day"]: m for other in before if (m := _count_with_list(other)) and _is_history(other, night)}
+    if n is None or not counts:
+        return {}
+    latest = counts[max(counts)]
+    is_few = has_few_queries(n, latest, counts.get(night["day"] - 7, latest))
+    return {"n_queries": n, "queries_before": latest} if is_few else {}
+
+
+def _count_with_list(night: dict[str, Any]) -> int | None:
+    """Count the queries of a night that have a list: those that lack one may count as 0 in the mean."""
+    n_queries, n_missing = night["n_queries"], night["n_missing"]
+    return None if n_queries is None else count_with_list(int(n_queries), int(n_missing or 0), night[RULES])
 
 
 def _find_comparable_nights(
@@ -442,7 +472,7 @@ def _judge_by_night_before(
     night: dict[str, Any], earlier: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Name the night before, and compare a night with it if the errors of both are known."""
-    earlier = leave_out_thin(earlier, night["n_queries"], lambda other: other["n_queries"])
+    earlier = leave_out_thin(earlier, _count_with_list(night), _count_with_list)
     before = earlier[-1]
     history: dict[str, Any] = {"before": day_to_date(before["day"])}
     for name, column in (("history_days", "day"), ("history_values", "value"), ("history_errors", "std_error")):
@@ -551,6 +581,10 @@ def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
         return f"{name} has no value on {row['night']}; its last was {row['median']:.6f}{over} on {row['last_night']}"
     if row["status"] == NO_VALUE:
         return f"{name} has no value on {row['night']}"
+    if row["status"] == FEW_QUERIES:
+        n = row["n_queries"]
+        queries = f"{n:,} {'query' if n == 1 else 'queries'} with a list"
+        return f"{name} has {queries} on {row['night']}, {row['queries_before']:,} before"
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
     short += f" by history, {settings.fewest_any_day} are needed"
     if "flag" in row:
@@ -605,11 +639,10 @@ def _format_pairs(row: dict[str, Any]) -> str:
     if row["weekday"] != BEFORE_PAIRED:
         return ""
     pairs = row["paired"]
-    return (
-        f"; the {pairs['n_queries']:,} queries of both nights changed by {pairs['difference']:+.6f}, without "
-        f"{pairs['n_only_run']:,} that only {row['night']} has and {pairs['n_only_baseline']:,} that only "
-        f"{row['before']} has"
-    )
+    counts = {row["night"]: pairs["n_only_run"], row["before"]: pairs["n_only_baseline"]}
+    only = " and ".join(f"{n:,} that only {night} has" for night, n in counts.items() if n)
+    without = f", without {only}" if only else ""
+    return f"; the {pairs['n_queries']:,} queries of both nights changed by {pairs['difference']:+.6f}{without}"
 
 
 SERIES_OF_PAIRS = ("baseline", *SERIES)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
-from ndcg_spark.evaluation.rules import have_same_rules
+from ndcg_spark.evaluation.rules import count_with_list, have_same_rules
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.reports.wording import clean_text, list_segment_values, name_metric, name_segment
 
@@ -107,6 +107,12 @@ class Mean(SegmentMetric):
     n_unjudged_items: int | None = None
     n_top_items: int | None = None
     weight_sum: float | None = None
+    rules: str | None = None
+    """Everything that changes the value of a query; None if unknown."""
+
+    @property
+    def n_with_list(self) -> int:
+        return count_with_list(self.n_queries, self.n_missing, self.rules)
 
     @property
     def weight(self) -> float:
@@ -211,12 +217,10 @@ class TrendPoint:
     config_hash: str | None
     flag: str | None = None
     """Why the night was flagged."""
-    rules: str | None = None
-    """Everything that changes the value of a query; None if unknown."""
 
     def is_like(self, other: TrendPoint) -> bool:
         """Return True if both were computed by the same rules or, if unknown, with the same configuration."""
-        same = have_same_rules(self.rules, other.rules)
+        same = have_same_rules(self.mean.rules, other.mean.rules)
         return self.config_hash == other.config_hash if same is None else same
 
 
@@ -256,7 +260,6 @@ class RunResult:
     """The night a week before."""
     usual_rejected_share: float | None = None
     """Median share of rejected rows of earlier nights."""
-    rules: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

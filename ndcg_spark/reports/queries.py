@@ -66,7 +66,7 @@ class Queries(Section):
         against = format_day(before) if baseline is None else clean_text(baseline)
         rules_before = {} if before is None else table.list_rules(before)
         differences = [format_difference([*texts, *rules.get(run, ())]) for run, texts in rules_before.items()]
-        if any(differences) or (baseline is not None and format_difference(result.rules for result in results)):
+        if any(differences) or (baseline is not None and format_difference(result.mean.rules for result in results)):
             not_covered = f"Losses against {against} are not shown: its values were computed by other rules."
             return replace(queries, not_covered=(not_covered,))
         losses = _put_losers_first(name_queries(table.find_losses(before=before, baseline=baseline), table.keys))

@@ -68,9 +68,7 @@ METRICS = Columns(
     needed=("run", "segment_by", "segment", "metric", "k", "value"),
     types={
         **_list_types(Mean),
-        **dict.fromkeys(
-            ("dataset", "convention", "config_hash", RULES, "input", "package_version", "note"), "string"
-        ),
+        **dict.fromkeys(("dataset", "convention", "config_hash", "input", "package_version", "note"), "string"),
         **{"k": "int", "run_date": "date", "computed_at": "timestamp", "flagged": "boolean"},
     },
 )
@@ -310,7 +308,7 @@ def interpolate_quartiles(
 
 def require_rules(results: Iterable[RunResult], run: str, texts: Iterable[str | None], table: str) -> None:
     """Refuse a table with rows of a run that were computed by other rules than the means of that run."""
-    means = [result.rules for result in results if result.mean.run == run]
+    means = [result.mean.rules for result in results if result.mean.run == run]
     known = [text for text in texts if MIXED not in read_rules(text).values()]  # MIXED: combined on purpose
     difference = format_difference([*means, *known])
     if difference:

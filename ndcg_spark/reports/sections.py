@@ -148,7 +148,7 @@ class Trend(Section):
         nights: dict[str, tuple[contents.TrendPoint, ...]] = {}
         for row in sorted(rows, key=lambda row: (row["run"], row["run_date"] or date.min)):
             mean, run_date = read(Mean, row), row["run_date"] or date.min
-            known = {"run_date": run_date, "mean": mean, "flag": flags.find(row), "rules": row["rules"]}
+            known = {"run_date": run_date, "mean": mean, "flag": flags.find(row)}
             nights[mean.run] = (*nights.get(mean.run, ()), read(contents.TrendPoint, row, **known))
         halves = [point.mean.half for points in nights.values() for point in points]
         widths = sorted(half for half in halves if half)
@@ -185,7 +185,7 @@ class Trend(Section):
             return RunResult(mean=mean, change=Change(kind="first"))
         now, earlier = points[-1], points[:-1]
         with_values = [point for point in earlier if point.mean.value is not None]
-        full_nights = night_flags.leave_out_thin(with_values, mean.n_queries, lambda point: point.mean.n_queries)
+        full_nights = night_flags.leave_out_thin(with_values, mean.n_with_list, lambda point: point.mean.n_with_list)
         before = full_nights[-1] if full_nights else None
         change = Change(kind="first")
         if before is not None:
@@ -193,7 +193,7 @@ class Trend(Section):
             error = flags.find_error(mean, before.mean)
             change = contents.compare_nights(mean, before.mean, before.run_date, same=same, level=level, error=error)
             if change.kind == "incomparable":
-                change = replace(change, rules=format_difference([before.rules, now.rules]))
+                change = replace(change, rules=format_difference([before.mean.rules, mean.rules]))
         week_before = [point.mean for point in earlier if now.run_date - point.run_date == timedelta(days=7)]
         rejected = [point.mean.rejected_share for point in earlier if point.mean.rejected_share is not None]
         return RunResult(
@@ -203,7 +203,6 @@ class Trend(Section):
             before=None if before is None else before.mean,
             week_before=week_before[0] if week_before else None,
             usual_rejected_share=median(rejected) if rejected else None,
-            rules=now.rules,
         )
 
 
@@ -475,7 +474,7 @@ class Contents:
     @property
     def rules_differ(self) -> str:
         """Differences between the rules of the runs."""
-        return clean_text(format_difference(result.rules for result in self.results))
+        return clean_text(format_difference(result.mean.rules for result in self.results))
 
     @property
     def label(self) -> str:
@@ -509,10 +508,10 @@ class Contents:
     @property
     def result_tables(self) -> list[tuple[str, list[RunResult]]]:
         """Results grouped by rules, with the rules that differ; results without rules join the first group."""
-        texts = [result.rules for result in self.results if result.rules]
+        texts = [result.mean.rules for result in self.results if result.mean.rules]
         tables: dict[str, list[RunResult]] = {}
         for result in self.results:
-            rules = result.rules or next(iter(texts), None)
+            rules = result.mean.rules or next(iter(texts), None)
             about = ", ".join(f"{name}={read_rules(rules).get(name)}" for name in find_differing_rules(texts))
             tables.setdefault(about, []).append(result)
         return list(tables.items())

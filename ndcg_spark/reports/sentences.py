@@ -14,6 +14,7 @@ from ndcg_spark.core import labels
 from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE
 from ndcg_spark.history.causes import is_side_effect
 from ndcg_spark.history.settings import is_behind
+from ndcg_spark.history.tasks import has_few_queries
 from ndcg_spark.metrics import judge_change
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (
@@ -205,20 +206,26 @@ def _find_thin_runs(contents: Contents) -> News:
     for result in contents.results:
         mean, before = result.mean, result.before
         rejected, usual = mean.rejected_share or 0.0, result.usual_rejected_share
-        if rejected >= REJECT_WARNING_SHARE and rejected > 2 * (usual or 0.0):
+        if rejected >= REJECT_WARNING_SHARE and _has_rejected(result):
             usually = "" if usual is None else f", usually {_format_percent(usual)}"
             reason = f", most for {contents.accounting.rejected[0][0]}" if contents.accounting.rejected else ""
             rows = f"{w.format_count(mean.n_rejected)} of {w.format_count(mean.n_read)} rows"
             text = f"{rows} ({_format_percent(rejected)}{usually}) were rejected as bad{reason}"
             losses.append((rejected, mean.run, f"{text}; {_describe_queries(result, contents)}"))
-        elif before is not None and 2 * mean.n_queries <= min(
-            earlier.n_queries for earlier in (before, result.week_before) if earlier is not None
+        elif before is not None and has_few_queries(
+            mean.n_with_list, *(earlier.n_with_list for earlier in (before, result.week_before) if earlier)
         ):
-            reason, n = max(mean.uncounted, key=lambda pair: pair[1], default=("", 0))
+            is_counted = mean.n_with_list < mean.n_queries  # those without a list, as 0
+            reason, n = max([] if is_counted else mean.uncounted, key=lambda pair: pair[1], default=("", 0))
             others = f"; {w.format_count(n)} {reason}" if 2 * n >= mean.n_queries else ""
             text = f"only {_describe_queries(result, contents)}{others}"
-            losses.append((1 - mean.n_queries / before.n_queries, mean.run, text))
+            losses.append((1 - mean.n_with_list / before.n_with_list, mean.run, text))
     return [(run, text) for _, run, text in sorted(losses, key=lambda loss: (-loss[0], loss[1]))]
+
+
+def _has_rejected(result: RunResult) -> bool:
+    """Return whether a run has more rejected rows than usual."""
+    return (result.mean.rejected_share or 0.0) > 2 * (result.usual_rejected_share or 0.0)
 
 
 def _describe_few_queries(contents: Contents) -> list[str]:
@@ -226,11 +233,21 @@ def _describe_few_queries(contents: Contents) -> list[str]:
     thin = {run for run, _ in _find_thin_runs(contents)}
     lines = []
     for result in contents.results:
-        before, n = result.before, result.mean.n_queries
-        nights = [earlier.n_queries for earlier in (before, result.week_before) if earlier is not None]
+        before, n = result.before, result.mean.n_with_list
+        nights = [earlier.n_with_list for earlier in (before, result.week_before) if earlier is not None]
         if before is not None and result.mean.run not in thin and n < _USUAL_SHARE * min(nights):
             lines.append(f"{_add_run(result.mean.run, _describe_queries(result, contents), contents)}.")
     return lines
+
+
+def _describe_rejected(contents: Contents) -> Iterator[str]:
+    """Count the rejected rows of runs that have more than usual, unless they are bad news of `_find_thin_runs`."""
+    thin = {run for run, _ in _find_thin_runs(contents)}
+    means = [result.mean for result in contents.results if result.mean.run not in thin and _has_rejected(result)]
+    n = sum(mean.n_rejected or 0 for mean in means)
+    if n:
+        rows = w.pluralize(sum(mean.n_read or 0 for mean in means), "row", "rows")
+        yield f"{w.format_count(n)} of {rows} {'was' if n == 1 else 'were'} rejected as bad."
 
 
 def _describe_repeat(contents: Contents) -> Iterator[str]:
@@ -255,11 +272,13 @@ def _describe_repeat(contents: Contents) -> Iterator[str]:
 
 
 def _describe_queries(result: RunResult, contents: Contents) -> str:
-    text = f"{_count_queries(result.mean.n_queries)} in the mean"
-    if result.before is None:
+    mean, before = result.mean, result.before
+    has_missing = any(night is not None and night.n_with_list < night.n_queries for night in (mean, before))
+    text = f"{_count_queries(mean.n_with_list)} {'with a list' if has_missing else 'in the mean'}"
+    if before is None:
         return text
     night = name_night(result.change.since, contents.run_date)
-    return f"{text}, {w.format_count(result.before.n_queries)} on {night}"
+    return f"{text}, {w.format_count(before.n_with_list)} on {night}"
 
 
 def _count_queries(n: int) -> str:
@@ -610,7 +629,8 @@ def list_warnings(contents: Contents) -> list[str]:
     warnings += [f"{problem}." for problem in problems if problem != lead]
     warnings += _format_lines(_find_thin_runs(contents), contents, lead)
     for gate in contents.gates:
-        if not gate.met and f"ate {_strip_run(gate, contents)} is not met" not in lead:
+        is_told = f"ate {_strip_run(gate, contents)} is not met" in lead
+        if not gate.met and not (is_told and (not several or _names_run(lead, gate.run))):
             run = f" for {_shorten(name_run(gate.run))}" if several else ""
             value = "there is no value" if gate.value is None else _format_value(gate.value, contents)
             warnings.append(f"Gate {gate.text} is not met{run}: {value}.")
@@ -676,7 +696,8 @@ def _format_lines(news: News, contents: Contents, lead: str, subject: str = "", 
 
 def list_notices(contents: Contents) -> list[tuple[str, str]]:
     """List news that is not bad, each with its colour: few queries, other flags, recoveries, and missing nights."""
-    lines = [("neutral", line) for line in (*_describe_few_queries(contents), *_describe_repeat(contents))]
+    facts = (*_describe_few_queries(contents), *_describe_rejected(contents), *_describe_repeat(contents))
+    lines = [("neutral", line) for line in facts]
     lines += [(tone, line) for tone, line in _format_flags(contents) if tone != "worse"]
     headline = write_headline(contents) if len(contents.results) > 1 else ""  # else the page has none
     tone = "neutral" if contents.larger_is_better is None else "better"
@@ -846,14 +867,16 @@ def _find_trouble(run: str, contents: Contents) -> str:
 
 
 def _format_missing(row: ComparisonRow, contents: Contents) -> str:
-    """Format how many queries one of two runs lacks and how they count, which can be all of a difference."""
+    """Format how many queries of the other each run lacks and how they count, which can be all of a difference."""
     n_rejected = {result.mean.run: result.mean.n_lost_queries or 0 for result in contents.results}
     clauses = []
-    for run, n in ((row.run, row.n_only_baseline), (row.baseline, row.n_only_run)):
+    lacks = ((row.run, row.n_only_baseline, row.baseline), (row.baseline, row.n_only_run, row.run))
+    for run, n, other in lacks:
         if n:
             lost = 0 if contents.differences.period or row.by else n_rejected.get(run, 0)
             only = f" (its mean leaves out {w.format_count(lost)} with rejected rows only)" if lost else ""
-            clauses.append(f"{_shorten(name_run(run))} lacks {_count_queries(n)}{only}")
+            names = [_shorten(name_run(name)) for name in (run, other)]
+            clauses.append(f"{names[0]} lacks {_count_queries(n)} of {names[1]}{only}")
     return f"; {' and '.join(clauses)}, {describe_unpaired(row.unpaired, row.metric)}" if clauses else ""
 
 
@@ -927,7 +950,7 @@ def describe_unjudged(accounting: Accounting) -> str:
 
 def describe_rows(accounting: Accounting) -> str:
     if accounting.n_read is None:
-        return "The JSON of mean-ndcg (summary) tells why rows were rejected."
+        return "The run log tells why rows were rejected, and so does the JSON of mean-ndcg, which this page lacks."
     total = sum(n for _, n in accounting.rows)
     parts = " + ".join(f"{w.format_count(n)} {name}" for name, n in accounting.rows)
     sign = "=" if total == accounting.n_read else "\u2260"

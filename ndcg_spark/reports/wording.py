@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import unicodedata
 from collections.abc import Iterable
@@ -52,14 +51,9 @@ def name_segment(by: str, segment: str | None) -> str:
 
 def list_segment_values(by: str, segment: str | None) -> list[str]:
     """List the value of each column of a segment; or the whole text, if it is not a list of them."""
-    names = by.split("+")
-    if segment is not None and len(names) > 1:
-        try:
-            parts = json.loads(segment)
-        except ValueError:
-            parts = None
-        if isinstance(parts, list) and len(parts) == len(names):
-            return [clean_text(part) for part in parts]
+    values = labels.segment_values(by, segment)
+    if values is not None and "+" in by:
+        return [clean_text(value) for value in values]
     return ["null" if segment is None else clean_text(segment) or "(empty)"]
 
 

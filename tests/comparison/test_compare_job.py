@@ -97,7 +97,7 @@ def test_what_a_difference_takes_and_what_a_run_lacks_is_said(table, tmp_path):
     write_table(few, {name: [row[name] for row in rows] for name in rows[0]}, TYPES)
     for unpaired, how in (("zero", "counted as 0"), ("drop", "left out")):
         lines = run("--per-query", few, *same, "--unpaired", unpaired).out.splitlines()
-        assert lines[0] == f"ndcg@10: b lacks 2 queries, {how}."
+        assert lines[0] == f"ndcg@10: b lacks 2 queries of a, {how}."
     # The shift of the worked example, 0.080456 / 0.026147, times the error of c against b, 0.018969.
     lines = run("--per-query", table, "--baseline", "b", "--runs", "c", "--metrics", "ndcg", *FAST).out.splitlines()
     assert lines[0].startswith("ndcg@10: c may or may not differ from b")
@@ -139,7 +139,7 @@ def test_at_most_three_lines_a_pair(table, tmp_path):
     lines = run(*same).out.splitlines()
     assert len(lines) == 6
     for run_, group in (("b", lines[:3]), ("c", lines[3:])):
-        assert group[0] == f"ndcg@10: {run_} lacks 1 query, counted as 0."
+        assert group[0] == f"ndcg@10: {run_} lacks 1 query of a, counted as 0."
         assert group[1].startswith(f"ndcg@10: {run_} ")
         assert group[2].startswith("Other metrics and segments: ")
         assert group[2].endswith("; --verbose (in a file: verbose = true) prints them.")

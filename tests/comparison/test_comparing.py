@@ -143,9 +143,9 @@ def test_nothing_lacks_for_queries_of_one_run_without_a_value(unpaired):
     (beside,) = compare_rows([*example_1(one_sided=True), *alone], build_settings(unpaired=unpaired))
     skipped = {"n_skipped": 3 if unpaired == "zero" else 0}
     assert beside == plain | skipped
-    assert format_sentences(beside, build_settings(unpaired=unpaired))[0] == (
-        f"ndcg@10: b lacks 1 query and a lacks 1 query, {'counted as 0' if unpaired == 'zero' else 'left out'}."
-    )
+    how = "counted as 0" if unpaired == "zero" else "left out"
+    lacks = f"ndcg@10: b lacks 1 query of a and a lacks 1 query of b, {how}."
+    assert format_sentences(beside, build_settings(unpaired=unpaired))[0] == lacks
 
 
 @pytest.mark.parametrize("unpaired", ["zero", "drop"])

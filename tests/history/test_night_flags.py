@@ -15,6 +15,7 @@ from support.nights import METRIC_COLUMNS, build_metric_rows, nth_night
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError
 from ndcg_spark.history import FlagSettings, flag_changes, tasks
+from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.history.frames import judge_nights
 from ndcg_spark.history.tasks import EPOCH
 
@@ -41,7 +42,7 @@ def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
     for key, group in groups.items():
         known = dict(zip(tasks.SERIES, key, strict=True))
         of_run = [row for row in rows if all(row[name] == known[name] for name in ("run", "metric", "k"))]
-        numbers = ("value", "std_error", "config_hash", "n_queries", "rules")
+        numbers = ("value", "std_error", "config_hash", "n_queries", "n_missing", "rules")
         known["nights"] = [
             {"day": days(row["run_date"]), **{name: row.get(name) for name in numbers}} for row in group
         ]
@@ -295,6 +296,75 @@ def test_a_run_without_rows_is_missing_once_for_seven_nights():
     # A night that no run has is none of the table.
     later = [row for row in rows if row["run_date"] != nth_night(3)]
     assert (nth_night(3), "b", "") not in missing(later)
+
+
+# ---------------------------------------------------------------------------------------------- few queries
+
+
+@pytest.mark.parametrize(
+    ("n_queries", "flagged"),
+    [
+        ([800, 400, 800], {1}),  # half is few
+        ([800, 401, 800], set()),
+        ([800, 300, 300, 800], {1}),  # told once: the night before has as few
+        ([800, 800, 0, 300, 800], {3}),  # a night without queries says nothing of what is usual
+        ([800, None, 300, 800], {2}),
+        ([300, 800, 800, 800, 800, 800, 800, 300], set()),  # as few as a week before
+        ([300, 800, 800, 800, 800, 800, 800, 150], {7}),
+    ],
+)
+def test_a_night_with_at_most_half_of_its_queries_is_flagged(n_queries, flagged):
+    rows = build_metric_rows([0.4 if n != 0 else None for n in n_queries], run="a")
+    rows = [row | {"n_queries": n} for row, n in zip(rows, n_queries, strict=True)]
+    segment = [row | {"segment_by": "country", "segment": "US"} for row in rows]  # segments often have few
+    actual = [row for row in judged([*rows, *segment]) if row["status"] == "few_queries"]
+    assert {(row["night"], row["segment_by"]) for row in actual} == {(nth_night(at), "") for at in flagged}
+    if n_queries == [800, 400, 800]:
+        (rule,) = (row["rule"] for row in actual)
+        assert rule == "ndcg@10 of run 'a', overall has 400 queries with a list on 2026-01-02, 800 before"
+        (cause,) = group_by_cause(actual)
+        assert cause.line == f"FLAG few queries: {rule}"
+
+
+def test_queries_without_a_list_are_lost_and_later_nights_pass_such_a_night_over():
+    """Judged queries without a list count as 0, so that the mean falls, although its number of queries stays."""
+    rules = "gain=linear;missing_query={}"
+    rows = [
+        row | {"n_queries": 800, "n_missing": n, "rules": rules.format("zero")}
+        for row, n in zip(build_metric_rows([0.4, 0.1, 0.4, 0.3]), (50, 500, 60, 50), strict=True)
+    ]
+    segments = [row | {"segment_by": "country", "segment": "US"} for row in rows]
+    actual = {(row["night"], row["segment_by"]): row for row in judged([*rows, *segments])}
+    assert [actual[nth_night(at), ""]["status"] for at in range(4)] == [
+        "short_history",
+        "few_queries",
+        "short_history",
+        "low",
+    ]
+    assert actual[nth_night(2), ""]["median"] == 0.4  # that of the first night
+    causes = group_by_cause([actual[nth_night(1), by] for by in ("country", "")])
+    assert [cause.line for cause in causes] == [
+        "FLAG few queries: ndcg@10 of overall has 300 queries with a list on 2026-01-02, 750 before; "
+        "also in 1 more series"
+    ]
+    # By another rule such queries are in no mean.
+    dropped = [row | {"rules": rules.format("drop")} for row in rows]
+    assert [row["status"] for row in judged(dropped)][1] == "low"
+
+
+def test_nights_of_other_rules_do_not_say_how_many_queries_are_usual():
+    rows = [row | {"n_queries": n} for row, n in zip(build_metric_rows([0.4, 0.4]), (800, 300), strict=True)]
+    assert [row["status"] for row in judged(rows)] == ["short_history", "few_queries"]
+    rows[1] |= {"config_hash": "c2"}
+    assert [row["status"] for row in judged(rows)] == ["short_history", "short_history"]
+
+
+def test_a_segment_of_unknown_values_is_not_missed():
+    """Queries that no run has a list of are of no segment."""
+    for by, segment in (("country", None), ("country+device", '["US",null]'), ("country", "null")):
+        rows = [row | {"segment_by": by, "segment": segment} for row in of_segment(50, 9)[:9]]
+        rows += of_segment(50, 9)[9:]
+        assert bool(missing(rows)) is (segment == "null")
 
 
 # -------------------------------------------------------------------------------------------------- on Spark

@@ -247,7 +247,7 @@ def test_missing_queries_are_no_advantage():
         assert (row["difference"], row["n_losses"]) == ((0.0, 0) if is_left_out else (-0.125, 1))
         row |= {"run": "b", "verdict": "unclear"}
         lacks = format_pair([row], build_settings(metrics=metrics))[0]
-        assert lacks == f"{metric}@10: b lacks 1 query, {'left out' if is_left_out else 'counted as 0'}."
+        assert lacks == f"{metric}@10: b lacks 1 query of a, {'left out' if is_left_out else 'counted as 0'}."
 
 
 # ---------------------------------------------------------------------------------------------------------- gates

@@ -557,16 +557,20 @@ def test_warnings_name_worse_segments_unless_the_pair_is_worse_overall(whole):
     ("changed", "n_lost", "expected"),
     [
         ({}, 0, ""),
-        ({"n_only_run": 18}, 0, "; old lacks 18 queries, counted as 0"),
-        ({"n_only_run": 18, "unpaired": "drop"}, 0, "; old lacks 18 queries, left out"),
-        ({"n_only_run": 18, "metric": "novelty"}, 0, "; old lacks 18 queries, left out"),
-        ({"n_only_baseline": 1, "n_only_run": 2}, 0, "; new lacks 1 query and old lacks 2 queries, counted as 0"),
+        ({"n_only_run": 18}, 0, "; old lacks 18 queries of new, counted as 0"),
+        ({"n_only_run": 18, "unpaired": "drop"}, 0, "; old lacks 18 queries of new, left out"),
+        ({"n_only_run": 18, "metric": "novelty"}, 0, "; old lacks 18 queries of new, left out"),
+        (
+            {"n_only_baseline": 1, "n_only_run": 2},
+            0,
+            "; new lacks 1 query of old and old lacks 2 queries of new, counted as 0",
+        ),
         (
             {"n_only_run": 18},
             18,
-            "; old lacks 18 queries (its mean leaves out 18 with rejected rows only), counted as 0",
+            "; old lacks 18 queries of new (its mean leaves out 18 with rejected rows only), counted as 0",
         ),
-        ({"n_only_baseline": 18}, 18, "; new lacks 18 queries, counted as 0"),
+        ({"n_only_baseline": 18}, 18, "; new lacks 18 queries of old, counted as 0"),
     ],
 )
 def test_describe_difference_counts_queries_that_one_run_lacks(whole, changed, n_lost, expected):
