@@ -311,7 +311,7 @@ def _write_lines(
         if table_format is not None:
             yield f"{table}-format = {json.dumps(table_format)}"
     yield from (_write_line(choice) for choice in choices if choice.option != "query")
-    yield "# k = [10]  # cutoffs"
+    yield "# k = [5, 10]  # cutoffs; by default 10"
     yield '# gain = "linear"  # by default exponential: 2^relevance - 1'
     yield '# negative = "error"  # relevances below 0 are bad rows; by default they count against a ranking'
     if any(choice.option == "score" for choice in choices):
@@ -319,7 +319,7 @@ def _write_lines(
     yield (
         '# on-invalid = "reject"  # bad rows are left out instead of refused; max-reject-fraction = 0.01 limits them'
     )
-    gate = "exit code 3 if the mean of all queries is lower"
+    gate = "exit code 3 if the mean of all queries of any ranker is lower"
     yield f'# gate = ["ndcg@10>=0.4"]  # {gate}; of one ranker: "NAME: ndcg@10>=0.4"'
     yield 'output = "./metrics"'
     yield 'per-query-output = "./queries"'
@@ -335,7 +335,7 @@ def _write_lines(
         yield f'command = "{command}"'
         yield f'output = "{output}"'
         if command == "report" and any(choice.option == "run" for choice in choices):
-            yield '# production = "..."  # the ranker whose bad news comes first; by default, the worst news of any'
+            yield '# production = "..."  # the ranker that users see: its bad news comes first (default: that of any)'
         if command == "flag-changes":
             yield "# fail-on-flag = true  # exit code 3, for a scheduler, on the night that something is flagged"
     yield 'index = "index.html"  # all nights, with links to their pages'

@@ -159,6 +159,47 @@ def test_half_of_the_rows_are_rejected(folder):
     assert (code, lead, crosses) == (0, what.format("new"), [f"{what.format('old')}."])
 
 
+def test_a_third_of_the_lists_arrived(tmp_path):
+    """Judged queries without a list count as 0, so all 390 are in the mean. Both rankers have the lists of 130."""
+    columns = build_rows(HITS)
+    rows = list(zip(*columns.values(), strict=True))
+    judged = list(dict.fromkeys((query, item, relevance) for _, query, item, _, relevance, _ in rows))
+    names = ("query_id", "item_id", "relevance")
+    judgments = write_table(
+        tmp_path / "judgments.parquet", dict(zip(names, map(list, zip(*judged, strict=True)), strict=True))
+    )
+
+    def run_night(night, kept):
+        names = ("run", "query_id", "item_id", "score", "country")
+        lists = [(*row[:4], row[5]) for row in rows if int(row[1][2:]) % 3 in kept]
+        return run_job(tmp_path, night, dict(zip(names, map(list, zip(*lists, strict=True)), strict=True)),
+                       "--judgments", judgments, "--relevance-col", "relevance")  # fmt: skip
+
+    nights = [BAD - timedelta(days=back) for back in (2, 1, 0)]
+    run_night(nights[0], {0, 1, 2})
+    run_night(nights[1], {0})
+    code, _, lead, crosses = write_report(tmp_path, "--run-date", nights[1], "--gate", "ndcg@1>=0.3")
+    only = "{}: only 130 queries with a list, 390 on the night before"
+    assert (code, lead) == (3, only.format("new"))
+    assert crosses[0] == f"{only.format('old')}."
+    gates = [line.partition(":")[0] for line in crosses if "Gate" in line]
+    assert sorted(gates) == [f"Gate ndcg@1>=0.3 is not met for {run}" for run in ("new", "old")]
+    flags = ("--per-query", tmp_path / "queries", "--output", tmp_path / "flags", "--to")
+    code, lines = run_flag_changes(tmp_path, *flags, nights[1])
+    few = "FLAG few queries: ndcg@1 of run '{}', overall has 130 queries with a list on {}, 390 before"
+    begin = [few.format(run, nights[1]) for run in ("new", "old")]
+    assert code == 3
+    assert sorted(line.partition("; also in")[0] for line in lines if line.startswith("FLAG")) == begin
+    # On the next night nothing is new: that night is passed over, and the queries of no country are not missed.
+    run_night(nights[2], {0, 1, 2})
+    code, lines = run_flag_changes(tmp_path, *flags, nights[2])
+    assert (code, [line for line in lines if "FLAG" in line or "recovered" in line]) == (0, [])
+    code, _, lead, crosses = write_report(tmp_path, "--flags", tmp_path / "flags")
+    before = f"{nights[0].day} {nights[0]:%B %Y}"
+    assert (code, crosses) == (0, [])
+    assert lead.endswith(f"no clear change from {before} (0.000)")
+
+
 def test_the_night_is_missing(tmp_path):
     """The job of the last night did not run. Jobs that name the night are refused; others report its absence."""
     today = datetime.now(timezone.utc).date()

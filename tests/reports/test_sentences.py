@@ -495,6 +495,23 @@ def test_headline_reports_many_rejected_rows_before_the_value():
     assert headline_of_nights({}, gates=["ndcg@10>0.5"]).startswith("Gate ndcg@10>0.5 is not met; NDCG@10 0.400, ")
 
 
+@pytest.mark.parametrize(("n_before", "told"), [(0, True), (40, True), (41, False), (90, False)])
+def test_notices_count_rejected_rows_if_they_are_more_than_usual(n_before, told):
+    """Fewer than a hundredth are no bad news, but they are named if the usual share is less than half."""
+    columns = {"n_rows": 10_000, "n_left_out": 0}
+    rows = [build_metric_row(run, NIGHTS[1], 0.4, 0.01, **columns, n_rejected=n_before) for run in "ab"]
+    rows += [build_metric_row(run, NIGHTS[2], 0.4, 0.01, **columns, n_rejected=81) for run in "ab"]
+    text = "162 of 20,162 rows were rejected as bad."
+    assert (("neutral", text) in list_notices(build_contents(rows))) is told
+
+
+def test_every_run_that_misses_a_gate_is_named():
+    rows = [build_metric_row(run, NIGHTS[2], value, 0.01) for run, value in (("a", 0.4), ("b", 0.3), ("c", 0.5))]
+    contents = build_contents(rows, gates=["ndcg@10>=0.45"])
+    assert write_headline(contents).startswith("b: gate ndcg@10>=0.45 is not met")
+    assert list_warnings(contents) == ["Gate ndcg@10>=0.45 is not met for a: 0.400."]
+
+
 def test_headline_of_a_run_without_queries():
     none = {"value": None, "error": None, "n_queries": 0}
     was = "NDCG@10 was 0.400 over 1,000 queries on the night before"
