@@ -313,7 +313,6 @@ def _write_lines(
     yield from (_write_line(choice) for choice in choices if choice.option != "query")
     yield "# k = [5, 10]  # cutoffs; by default 10"
     yield '# gain = "linear"  # by default exponential: 2^relevance - 1'
-    yield '# negative = "error"  # relevances below 0 are bad rows; by default they count against a ranking'
     if any(choice.option == "score" for choice in choices):
         yield '# null-score = "unretrieved"  # if items that were not retrieved are rows without a score'
     yield (
