@@ -102,6 +102,11 @@ class TableInfo:
             return [name for name in self.names if name == column]
         return [name for name in self.names if name.lower() == column.lower()]
 
+    @property
+    def own_names(self) -> list[str]:
+        """The names of the columns, without those that readers add."""
+        return [name for name in self.names if name not in (MALFORMED, REFUSAL)]
+
     def require(self, column: str, option_name: str) -> pa.DataType:
         """Return the type of a column; raise if it is missing, ambiguous or refused.
 
@@ -114,7 +119,7 @@ class TableInfo:
                 raise InputRefusedError(f"{problem}; {ONE_EACH}")
             self.check(column, f"column {column!r} ({option_name}) of the {self.label}")
             return self.type_of(column)
-        names = [name for name in self.names if name not in (MALFORMED, REFUSAL)]
+        names = self.own_names
         near = [name for name in names if name.lower() == column.lower()]
         near = near or difflib.get_close_matches(column, names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

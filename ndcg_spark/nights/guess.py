@@ -99,7 +99,7 @@ def choose_column(
         require = info.require_number if TYPES[option] == "number" else info.require
         require(named, f"--{option}-col")
         return Choice(option, named, REASONS[option], is_named=True)
-    by_name = {normalize_name(column): column for column in reversed(info.names) if column not in used}
+    by_name = {normalize_name(column): column for column in reversed(info.own_names) if column not in used}
     for common_name in names.split():
         column = by_name.get(common_name)
         if column is not None and is_of_type(info.type_of(column), TYPES[option], is_text=info.is_text):
@@ -156,7 +156,7 @@ def _choose_only_id(info: TableInfo, judged: TableInfo, used: Sequence[str]) -> 
     others = {name for names in (NAMES["query"], NAMES["run"], SEGMENTS, DATES) for name in names.split()}
     columns = [
         column
-        for column in info.names
+        for column in info.own_names
         if (name := normalize_name(column)).endswith("_id")
         and others.isdisjoint((name, name.removesuffix("_id")))
         and column not in used
@@ -183,7 +183,7 @@ def _choose_run(info: TableInfo, named: Mapping[str, str]) -> list[Choice]:
 
 
 def _describe_lack(info: TableInfo) -> str:
-    return f"no column of the {info.label} ({', '.join(info.names)}) has a usual name for"
+    return f"no column of the {info.label} ({', '.join(info.own_names)}) has a usual name for"
 
 
 def _list_names(names: str) -> str:
@@ -193,7 +193,7 @@ def _list_names(names: str) -> str:
 def list_other_columns(info: TableInfo, used: Sequence[str]) -> list[str]:
     """List the first columns of text, whole numbers or booleans that are not used; they could be segments."""
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_boolean)
-    names = [column for column in info.names if column not in used]
+    names = [column for column in info.own_names if column not in used]
     return [column for column in names if any(is_kind(info.type_of(column)) for is_kind in kinds)][:MAX_OTHERS]
 
 
@@ -201,7 +201,7 @@ def choose_segments(info: TableInfo, used: Sequence[str]) -> list[str]:
     """Choose the columns with common names of segments."""
     return [
         column
-        for column in info.names
+        for column in info.own_names
         if column not in used
         and normalize_name(column) in SEGMENTS.split()
         and not pa.types.is_nested(info.type_of(column))
@@ -239,7 +239,7 @@ def select_night(reference: str, kind: str | None, info: TableInfo, used: Sequen
 
     Folders such as `run_date=2026-01-31` and catalog tables hold several nights.
     """
-    by_name = {normalize_name(column): column for column in reversed(info.names) if column not in used}
+    by_name = {normalize_name(column): column for column in reversed(info.own_names) if column not in used}
     column = next((by_name[name] for name in DATES.split() if name in by_name), "")
     if not column:
         return reference, ""
@@ -297,7 +297,7 @@ def _write_lines(
     elif others:
         yield f"# segment-cols = {json.dumps(others, ensure_ascii=False)}  # columns that are not used; {note}"
     known = {*used, *(segments or others)}
-    unused = [json.dumps(name, ensure_ascii=False) for name in info.names if name not in known]
+    unused = [json.dumps(name, ensure_ascii=False) for name in info.own_names if name not in known]
     if unused:
         yield f"{NOT_USED}{join_names(unused)}"
     yield ""

@@ -204,6 +204,14 @@ def test_a_table_whose_columns_say_nothing_is_refused(folder, columns, message):
     assert not (folder / "night.toml").exists()
 
 
+def test_lines_of_a_csv_file_have_no_columns_beside_those_of_its_header(folder):
+    (folder / "t.csv").write_text("user_id,dish,position,rating,shift\nu,d,1,2,day\n")
+    refused = init("--input", "t.csv")
+    assert "(user_id, dish, position, rating, shift) has a usual name for the item" in refused.err
+    assert init("--input", "t.csv", "--item-col", "dish").code == 0
+    assert '# segment-cols = ["shift"]  #' in (folder / "night.toml").read_text("utf-8")
+
+
 def test_a_table_that_is_not_there(folder):
     assert_refused(init("--input", "none.parquet"), "none.parquet")
 
