@@ -327,6 +327,7 @@ def _write_lines(
         yield "[[step]]"
         yield 'command = "compare-runs"'
         yield '# baseline = "..."  # the ranker to compare the others with; by default, each pair is compared'
+        yield '# unpaired = "drop"  # leaves out queries of one ranker only; by default they count as 0 for the other'
         yield 'output = "./comparisons"'
     for command, output in (("flag-changes", "./flags"), ("report", "night-{run_date}.html")):
         yield ""

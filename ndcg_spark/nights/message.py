@@ -28,8 +28,10 @@ def build_night_message(
     report = next((result for result in reversed(results) if "message" in result.facts), None)
     summary = {} if report is None else report.facts["message"]
     page = None if report is None else report.writes.get("page")
-    headline = [summary["headline"]] if summary else []
     problems = [*([] if refusal is None else [refusal]), *(result.problem for result in failed)]
+    headline = [summary["headline"]] if summary else []
+    if headline and any(problem.startswith(headline[0].rstrip(".")) for problem in problems):
+        headline = []  # it is the first sentence of a problem
     details = summary["lines"] if summary else list(_summarize_steps(results))
     lines = list({line.rstrip("."): line for line in (*headline, *problems, *details)}.values())
     title = f"night {night.run_date} of {night.dataset or 'one data set'}"

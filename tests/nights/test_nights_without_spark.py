@@ -161,6 +161,20 @@ def test_a_message_counts_what_it_has_no_room_for(folder, n_lines):
     assert lines[1:] == ["Headline.", *said["lines"][:6], *last, "page: page.html"]
 
 
+def test_a_message_says_a_refusal_once(folder):
+    """The headline of the page is the first sentence of the refusal, whose others say what to do."""
+    write_file(FILE + PAGE)
+    why = "compare-runs: refused: query q1 has two values of IDCG"
+    said = {"verdict": "bad", "headline": f"{why}.", "lines": ["NDCG@10: vectors 0.5."]}
+    refusal = why.removeprefix("compare-runs: refused: ") + ". Mend it."
+    results = [
+        StepResult(step="compare-runs", status="refused", exit_code=2, message=refusal),
+        StepResult(step="report", status="succeeded", facts={"message": said}),
+    ]
+    lines = build_night_message(read_night("night.toml", date(2026, 1, 31)), results, 2)["lines"]
+    assert lines[1:] == [f"{why}. Mend it.", "NDCG@10: vectors 0.5."]
+
+
 def test_each_night_has_its_message(folder):
     assert run_night("--backfill", "2026-01-30..2026-01-31", "--message", "said-{run_date}.txt").code == 0
     for day in (30, 31):
