@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.metrics import has_value_without_list
 
 RULES = "rules"
 """Column of results; null if the rules are unknown."""
@@ -33,9 +34,9 @@ def add_weight(rules: str | None, *, weighted: bool) -> str | None:
     return f"{rules};weight={'yes' if weighted else 'no'}" if rules else None
 
 
-def count_with_list(n_queries: int, n_missing: int | None, rules: str | None) -> int:
-    """Count the queries of a mean that have a list, without those that count as 0 for want of one."""
-    is_counted = read_rules(rules).get("missing_query") == "zero"
+def count_with_list(metric: str, n_queries: int, n_missing: int | None, rules: str | None) -> int:
+    """Count the queries of a mean that have a list: a query without one may be in it, with the value of no items."""
+    is_counted = read_rules(rules).get("missing_query") == "zero" and has_value_without_list(metric)
     return max(n_queries - (n_missing or 0), 0) if is_counted else n_queries
 
 

@@ -179,6 +179,8 @@ _NO_SPREAD = {
     BEFORE: "any change counts, as no query differs on either night",
     BEFORE_PAIRED: "any change counts, as all of these changed alike",
 }
+N_WITH_LIST = "n_with_list"
+"""Number of queries of a night that have a list; others may be in its mean, too."""
 LEVEL = 0.001
 """Level of the test against the night before: low, because a night has many groups and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
@@ -321,7 +323,7 @@ def _find_large_changes(row: dict[str, Any]) -> list[tuple[int, int]]:
 
 def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
     keys = {name: series[name] for name in SERIES}
-    nights = sort_nights(keys, series["nights"])
+    nights = [night | {N_WITH_LIST: _count_with_list(night, keys)} for night in sort_nights(keys, series["nights"])]
     first, last = _to_day(settings.start), _to_day(settings.end)
     by_day = {night["day"]: night for night in nights}
     run_nights = {row["day"]: row for row in series["run_nights"] or () if not row["segment_by"]}
@@ -369,8 +371,10 @@ def has_few_queries(n_queries: int, *usual: int) -> bool:
 
 def _find_few_queries(night: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Count the queries of a night and of the one before it, if it has few beside this one and the week before."""
-    n = _count_with_list(night)
-    counts = {other["day"]: m for other in before if (m := _count_with_list(other)) and _is_history(other, night)}
+    n, counts = night[N_WITH_LIST], {}
+    for other in before:
+        if other[N_WITH_LIST] and _is_history(other, night):
+            counts[other["day"]] = other[N_WITH_LIST]
     if n is None or not counts:
         return {}
     latest = counts[max(counts)]
@@ -378,10 +382,9 @@ def _find_few_queries(night: dict[str, Any], before: Sequence[dict[str, Any]]) -
     return {"n_queries": n, "queries_before": latest} if is_few else {}
 
 
-def _count_with_list(night: dict[str, Any]) -> int | None:
-    """Count the queries of a night that have a list: those that lack one may count as 0 in the mean."""
-    n_queries, n_missing = night["n_queries"], night["n_missing"]
-    return None if n_queries is None else count_with_list(int(n_queries), int(n_missing or 0), night[RULES])
+def _count_with_list(night: dict[str, Any], series: dict[str, Any]) -> int | None:
+    n_queries, n_missing = night["n_queries"], int(night["n_missing"] or 0)
+    return None if n_queries is None else count_with_list(series["metric"], int(n_queries), n_missing, night[RULES])
 
 
 def _find_comparable_nights(
@@ -472,7 +475,7 @@ def _judge_by_night_before(
     night: dict[str, Any], earlier: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Name the night before, and compare a night with it if the errors of both are known."""
-    earlier = leave_out_thin(earlier, _count_with_list(night), _count_with_list)
+    earlier = leave_out_thin(earlier, night[N_WITH_LIST], lambda other: other[N_WITH_LIST])
     before = earlier[-1]
     history: dict[str, Any] = {"before": day_to_date(before["day"])}
     for name, column in (("history_days", "day"), ("history_values", "value"), ("history_errors", "std_error")):

@@ -318,11 +318,16 @@ def has_value_when_missing(name: str) -> bool:
     It is left out where an empty list has no value, and where smaller is better: 0 would reward the run. Queries of a
     metric with an unknown name count as 0.
     """
+    return direction_of(name) is not False and has_value_without_list(name)
+
+
+@cache
+def has_value_without_list(name: str) -> bool:
+    """Check if an empty list has a value, by the name of the metric in stored rows; True for an unknown name."""
     try:
-        metric = parse_metric(name)[0]
+        return not parse_metric(name)[0].undefined
     except InvalidParameterError:
         return True
-    return metric.larger_is_better is not False and not metric.undefined
 
 
 def judge_change(name: str, difference: float) -> str:

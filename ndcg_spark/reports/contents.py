@@ -112,7 +112,7 @@ class Mean(SegmentMetric):
 
     @property
     def n_with_list(self) -> int:
-        return count_with_list(self.n_queries, self.n_missing, self.rules)
+        return count_with_list(self.metric, self.n_queries, self.n_missing, self.rules)
 
     @property
     def weight(self) -> float:

@@ -347,6 +347,12 @@ def test_queries_without_a_list_are_lost_and_later_nights_pass_such_a_night_over
         "FLAG few queries: ndcg@10 of overall has 300 queries with a list on 2026-01-02, 750 before; "
         "also in 1 more series"
     ]
+    # An empty list has no diversity, so that its queries are in no mean.
+    diverse = [
+        row | {"metric": "ild", "n_queries": n, "n_missing": 900 - n}
+        for row, n in zip(rows, (600, 520), strict=False)
+    ]
+    assert "few_queries" not in {row["status"] for row in judged(diverse)}
     # By another rule such queries are in no mean.
     dropped = [row | {"rules": rules.format("drop")} for row in rows]
     assert [row["status"] for row in judged(dropped)][1] == "low"
