@@ -147,8 +147,8 @@ def compare_query_counts(
         return []
     numbers = f"{smallest!r} has {n_queries[smallest]:,}, {largest!r} {n_queries[largest]:,}"
     return [
-        f"runs have different numbers of queries: {numbers}. Missing queries count as 0 only if relevances are in "
-        f"a separate table ({option('judgments')})."
+        f"runs have different numbers of queries: {numbers}. Means count missing queries as 0 only if relevances are "
+        f"in a separate table ({option('judgments')})."
     ]
 
 

@@ -35,9 +35,13 @@ def add_weight(rules: str | None, *, weighted: bool) -> str | None:
 
 
 def count_with_list(metric: str, n_queries: int, n_missing: int | None, rules: str | None) -> int:
-    """Count the queries of a mean that have a list: a query without one may be in it, with the value of no items."""
-    is_counted = read_rules(rules).get("missing_query") == "zero" and has_value_without_list(metric)
-    return max(n_queries - (n_missing or 0), 0) if is_counted else n_queries
+    """Count the queries of a mean that have a list: a query without one may be in it, with the value of no items.
+
+    Of queries with weights all are counted, as `n_missing` has those of weight 0, which are in no mean.
+    """
+    known = read_rules(rules)
+    is_counted = known.get("missing_query") == "zero" and known.get("weight") != "yes"
+    return n_queries - (n_missing or 0) if is_counted and has_value_without_list(metric) else n_queries
 
 
 def have_same_rules(first: str | None, second: str | None) -> bool | None:

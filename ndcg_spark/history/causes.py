@@ -56,15 +56,11 @@ def group_by_cause(flags: Sequence[Flag]) -> list[Cause]:
     ongoing. It is printed for the widest segment whose relative change is at least half of the largest: a segment
     that alone lost its items moves the mean of all queries by less. The others follow from it: all metrics of the
     segment, parts of it, larger segments that contain it, and segments of other columns that changed less than half
-    as much, as they share queries. All changes of a run with few queries follow from these.
+    as much, as they share queries.
     """
-    thin = {(flag["night"], flag["run"]) for flag in flags if flag["status"] == FEW_QUERIES}
     groups: dict[tuple[Any, ...], list[Flag]] = {}
     for flag in flags:
-        night_and_run = flag["night"], flag["run"]
-        is_change = flag["status"] in (LOW, HIGH)
-        direction = FEW_QUERIES if is_change and night_and_run in thin else _get_direction(flag)
-        groups.setdefault((*night_and_run, direction), []).append(flag)
+        groups.setdefault((flag["night"], flag["run"], _get_direction(flag)), []).append(flag)
     causes = []
     for group in groups.values():
         rest = group
@@ -83,9 +79,6 @@ def group_by_cause(flags: Sequence[Flag]) -> list[Cause]:
 
 def _find_lead(flags: Sequence[Flag]) -> Flag:
     """Find the flag of the segment that is printed for the cause of the first flag."""
-    few = [flag for flag in flags if flag["status"] == FEW_QUERIES]
-    if few:
-        return few[0]
     nested = [flag for flag in flags if _is_nested(flag, flags[0])]
     largest = max(map(_relative_change, nested))
     return min(
@@ -95,7 +88,7 @@ def _find_lead(flags: Sequence[Flag]) -> Flag:
 
 
 def _follows(flag: Flag, lead: Flag) -> bool:
-    if lead["status"] == FEW_QUERIES or _is_nested(flag, lead):
+    if _is_nested(flag, lead):
         return True
     columns, lead_columns = ({column for column, _ in _parse_conditions(either)} for either in (flag, lead))
     return columns != lead_columns and is_side_effect(_relative_change(flag), _relative_change(lead))

@@ -213,6 +213,8 @@ def _format_no_flag(facts: Mapping[str, Any], settings: FlagSettings) -> str:
     if short_history is None:
         return "no flag" if usual else "nothing could be judged: no night has a value"
     n = short_history["nights"] or 0
+    if not n:
+        return "nothing could be judged: there is no earlier night"
     lacks = f"{n:,} earlier {'night' if n == 1 else 'nights'}, {settings.fewest_any_day} needed"
     if usual:
         return f"no flag; some could not be judged by history: {lacks}"

@@ -22,7 +22,7 @@ from ndcg_spark.history.local import (
 )
 from ndcg_spark.history.plan import MAX_NAMES, build_absence_error
 from ndcg_spark.history.settings import METRIC_TABLE, NIGHT, FlagJobSettings, FlagSettings, MetricRows
-from ndcg_spark.history.tasks import BEFORE, BEFORE_PAIRED, FLAGGED, ONGOING, RECOVERED
+from ndcg_spark.history.tasks import BEFORE, BEFORE_PAIRED, PRINTED
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import add_provenance_to_table
 from ndcg_spark.jobs.runner import Job
@@ -30,8 +30,6 @@ from ndcg_spark.metrics import EVERY
 from ndcg_spark.sources.local import LocalTable, filter_rows
 from ndcg_spark.tables import SliceKey
 from ndcg_spark.tables.slices import Frame
-
-_KINDS = {**dict.fromkeys(FLAGGED, 0), ONGOING: 1, RECOVERED: 2}
 
 
 class LocalFlagChanges(FlagChangesBase):
@@ -95,7 +93,7 @@ class LocalFlagChanges(FlagChangesBase):
         return counts
 
     def list_flags(self) -> list[dict[str, Any]]:
-        return sorted((row for row in self._flags if row["status"] in _KINDS), key=_sort_key)[:MAX_FLAGS]
+        return sorted((row for row in self._flags if row["status"] in PRINTED), key=_sort_key)[:MAX_FLAGS]
 
     def flag_table(self, facts: Mapping[str, Any]) -> Frame:
         return add_provenance_to_table(self._judged, facts, PROVENANCE)
@@ -105,7 +103,7 @@ def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Sort flags like Spark, where null comes first."""
     keys = [row[name] for name in ("night", "run", "segment_by", "segment", "metric", "k")]
     return (
-        _KINDS[row["status"]],
+        PRINTED[row["status"]],
         row["z"] is not None,
         -abs(row["z"] or 0.0),
         [(key is not None, key) for key in keys],

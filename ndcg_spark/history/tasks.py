@@ -140,7 +140,9 @@ def find_common_value(nights: Sequence[dict[str, Any]], column: str) -> Any:
 LOW, HIGH, USUAL, SHORT, NO_VALUE = "low", "high", "usual", "short_history", "no_value"
 MISSING, RECOVERED, ONGOING, OTHER_DIRECTION = "missing", "recovered", "ongoing", "other_direction"
 FEW_QUERIES = "few_queries"
-FLAGGED = (LOW, HIGH, MISSING, FEW_QUERIES)
+FLAGGED = (FEW_QUERIES, LOW, HIGH, MISSING)
+PRINTED = {FEW_QUERIES: 0, **dict.fromkeys((LOW, HIGH, MISSING), 1), ONGOING: 2, RECOVERED: 3}
+"""Statuses that are printed, in this order; within it by distance, which says nothing of few queries."""
 FLAG_COLUMNS = {
     "night": "date",
     **SERIES_COLUMNS,
@@ -163,7 +165,7 @@ TO_PAIR_COLUMNS = {
     **{"history_days": "array<int>", "history_values": "array<double>", "history_errors": "array<double>"},
     **{"n_queries": "bigint", "queries_before": "bigint"},
 }
-"""Nights to compare query by query, with rules if known, the nights before, and what `_find_few_queries` found."""
+"""Nights to compare query by query, with rules if known, the nights before, and what `_find_few_queries` returns."""
 PAIR_OF_FLAG = {"later": "date", "earlier": "date"}
 """Nights to compare because of an earlier flag."""
 MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
@@ -179,6 +181,8 @@ _NO_SPREAD = {
     BEFORE: "any change counts, as no query differs on either night",
     BEFORE_PAIRED: "any change counts, as all of these changed alike",
 }
+Count = tuple[int, "int | None"]
+"""The day of a night, and its number of queries if it is known."""
 N_WITH_LIST = "n_with_list"
 """Number of queries of a night that have a list; others may be in its mean, too."""
 LEVEL = 0.001
@@ -329,8 +333,6 @@ def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[di
     run_nights = {row["day"]: row for row in series["run_nights"] or () if not row["segment_by"]}
     with_segments = {row["day"] for row in series["run_nights"] or () if row["segment_by"] == keys["segment_by"]}
     table_nights = sorted(series["table_nights"] or run_nights)
-    # Queries without a list in any run are of no segment; that there are none of these is good.
-    is_unknown = None in (labels.segment_values(keys["segment_by"], keys["segment"]) or ())
     for day in sorted({*by_day, *table_nights}):
         if (first is not None and day < first) or (last is not None and day > last):
             continue
@@ -339,7 +341,7 @@ def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[di
         if night is None or night["value"] is None:
             comparable = table_nights
             if keys["segment_by"]:
-                comparable = [] if is_unknown else _find_comparable_nights(day, run_nights, with_segments)
+                comparable = _find_comparable_nights(day, run_nights, with_segments)
             judgment = _judge_missing(day, before, comparable, in_segment=bool(keys["segment_by"]))
         if judgment is None and night is None:
             continue
@@ -347,8 +349,6 @@ def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[di
         known = night or dict.fromkeys(columns)
         row = {"night": day_to_date(day), **keys, **{column: known[column] for column in columns}}
         row[RULES] = known.get(RULES) or None
-        if night is not None and not keys["segment_by"]:
-            row |= _find_few_queries(night, before)
         is_flagged = partial(is_flagged_side, settings.direction, keys["metric"])
         yield _add_rule(row, judgment or _judge_night(known, before, settings, is_flagged), settings)
 
@@ -359,27 +359,9 @@ def _add_rule(row: dict[str, Any], judgment: dict[str, Any], settings: FlagSetti
     row["side"] = row["status"]
     if row["status"] in (LOW, HIGH) and not is_flagged_side(settings.direction, row["metric"], row["status"]):
         row["status"] = OTHER_DIRECTION
-    if row["status"] != MISSING and row.get("queries_before") is not None:
+    if row["status"] not in FLAGGED and not row["segment_by"] and row.get("queries_before") is not None:
         row["status"] = FEW_QUERIES
     return row | {"rule": _format_rule(row, settings)}
-
-
-def has_few_queries(n_queries: int, *usual: int) -> bool:
-    """Return whether a night lost queries: it has at most half of the smallest usual number."""
-    return 2 * n_queries <= min(usual)
-
-
-def _find_few_queries(night: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Count the queries of a night and of the one before it, if it has few beside this one and the week before."""
-    n, counts = night[N_WITH_LIST], {}
-    for other in before:
-        if other[N_WITH_LIST] and _is_history(other, night):
-            counts[other["day"]] = other[N_WITH_LIST]
-    if n is None or not counts:
-        return {}
-    latest = counts[max(counts)]
-    is_few = has_few_queries(n, latest, counts.get(night["day"] - 7, latest))
-    return {"n_queries": n, "queries_before": latest} if is_few else {}
 
 
 def _count_with_list(night: dict[str, Any], series: dict[str, Any]) -> int | None:
@@ -414,7 +396,7 @@ def _judge_missing(
     with_values = [night for night in before if night["day"] in latest and night["value"] is not None]
     if not with_values:
         return None
-    n_queries = sum(int(night["n_queries"] or 0) for night in with_values)
+    n_queries = sum(night[N_WITH_LIST] or 0 for night in with_values)  # those without a list may be of no segment
     if in_segment and probability_of_none(n_queries, len(latest)) > MISSING_CHANCE:
         return None
     last = with_values[-1]
@@ -444,18 +426,19 @@ def _judge_night(
     earliest = -math.inf if settings.lookback is None else night["day"] - settings.lookback
     recent = [other for other in before if other["value"] is not None and other["day"] >= earliest]
     comparable = [other for other in recent if _is_history(other, night)]
+    few = _find_few_queries(night, comparable)
     history = [other for other in comparable if (night["day"] - other["day"]) % 7 == 0]
     weekday = _WEEKDAYS[day_to_date(night["day"]).weekday()]
     if len(history) < settings.limits[0][0]:
         if len(comparable) < settings.fewest_any_day:
-            short = {"status": SHORT, "n_nights": len(comparable), "weekday": _ANY_DAY}
+            short = few | {"status": SHORT, "n_nights": len(comparable), "weekday": _ANY_DAY}
             return short | (_judge_by_night_before(night, comparable, is_flagged) if comparable else {})
         history, weekday = comparable, _ANY_DAY
     limits = [limit for n_nights, limit in settings.limits if n_nights <= len(history)]
     limit = limits[-1] if limits else settings.limits[0][1]
     values = np.array([other["value"] for other in history], dtype=np.float64)
     deviation = measure_deviation(night["value"], values, night["std_error"] or 0.0)
-    return {
+    return few | {
         "status": USUAL if abs(deviation.z) <= limit else LOW if deviation.z < 0 else HIGH,
         "median": deviation.median,
         "spread": deviation.spread,
@@ -475,7 +458,7 @@ def _judge_by_night_before(
     night: dict[str, Any], earlier: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Name the night before, and compare a night with it if the errors of both are known."""
-    earlier = leave_out_thin(earlier, night[N_WITH_LIST], lambda other: other[N_WITH_LIST])
+    earlier = [earlier[at] for at in find_full_nights(_list_counts(earlier), night[N_WITH_LIST])]
     before = earlier[-1]
     history: dict[str, Any] = {"before": day_to_date(before["day"])}
     for name, column in (("history_days", "day"), ("history_values", "value"), ("history_errors", "std_error")):
@@ -488,13 +471,51 @@ def _judge_by_night_before(
     return {**history, "median": before["value"], **judgment, **related}
 
 
-def leave_out_thin(nights: Sequence[T], n_queries: int | None, count: Callable[[T], int | None]) -> Sequence[T]:
-    """Leave out nights with less than half of the queries of a night, such as a broken delivery, unless all have.
+def _list_counts(nights: Sequence[dict[str, Any]]) -> list[Count]:
+    return [(night["day"], night[N_WITH_LIST]) for night in nights]
 
-    `count` returns the number of queries of a night; nights whose number is not known stay.
+
+def _find_few_queries(night: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the queries of a night that lost some, and of the night before; else nothing."""
+    counts = _list_counts(before)
+    full = find_night_before_loss(counts, night["day"], night[N_WITH_LIST])
+    return {} if full is None else {"n_queries": night[N_WITH_LIST], "queries_before": counts[full][1]}
+
+
+def has_few_queries(n_queries: int | None, usual: int | None) -> bool:
+    """Return whether a night has at most half of the queries of another; False if these are unknown or none."""
+    return n_queries is not None and usual is not None and 2 * n_queries <= usual and usual > 0
+
+
+def find_night_before_loss(counts: Sequence[Count], day: int, n_queries: int | None) -> int | None:
+    """Find the position of the night before, if a night has few queries beside it, and beside the week before.
+
+    Nights that have few beside this one are passed over: a night after a broken delivery may have lost some, too.
     """
-    fewest = FEWEST_PAIRED * (n_queries or 0)
-    return [night for night in nights if (count(night) or fewest) >= fewest] or nights
+    full = len(counts) - 1
+    while full >= 0 and (counts[full][1] is None or has_few_queries(counts[full][1], n_queries)):
+        full -= 1
+    if full < 0 or not has_few_queries(n_queries, counts[full][1]):
+        return None
+    week_before = next((night for night in reversed(counts) if night[0] <= day - 7), (None, None))
+    is_usual = week_before[0] == day - 7 and week_before[1] and not has_few_queries(n_queries, week_before[1])
+    return None if is_usual else full
+
+
+def find_full_nights(counts: Sequence[Count], n_queries: int | None) -> list[int]:
+    """Find the positions of the nights with which a night can be compared; of all, if there are none.
+
+    Nights that lost queries, as by a broken delivery, are left out: those that have few beside this night, or beside
+    the night before them, unless this night has as few.
+    """
+    most, full = 0, []
+    for at, (day, n) in enumerate(counts):
+        before = find_night_before_loss(counts[:at], day, n) if has_few_queries(n, most) else None
+        most = max(most, n or 0)
+        is_lost = before is not None and not has_few_queries(n_queries, counts[before][1])
+        if not is_lost and not has_few_queries(n, n_queries):
+            full.append(at)
+    return full or list(range(len(counts)))
 
 
 def _judge_by_errors(night: dict[str, Any], before: dict[str, Any]) -> dict[str, Any] | None:
@@ -586,8 +607,8 @@ def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
         return f"{name} has no value on {row['night']}"
     if row["status"] == FEW_QUERIES:
         n = row["n_queries"]
-        queries = f"{n:,} {'query' if n == 1 else 'queries'} with a list"
-        return f"{name} has {queries} on {row['night']}, {row['queries_before']:,} before"
+        has = f"has {n:,} {'query' if n == 1 else 'queries'} with a list in its mean"
+        return f"{name} {has} on {row['night']}, {row['queries_before']:,} before"
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
     short += f" by history, {settings.fewest_any_day} are needed"
     if "flag" in row:

@@ -30,9 +30,7 @@ from ndcg_spark.history.settings import (
 from ndcg_spark.history.tasks import (
     BEFORE,
     BEFORE_PAIRED,
-    FLAGGED,
-    ONGOING,
-    RECOVERED,
+    PRINTED,
     format_series,
 )
 from ndcg_spark.jobs.outputs import SOURCE_TIME, add_provenance
@@ -234,8 +232,7 @@ class FlagChanges(FlagChangesBase):
 
     def list_flags(self) -> list[dict[str, Any]]:
         """Run an action."""
-        kind = F.when(F.col("status").isin(*FLAGGED), 0).when(F.col("status") == ONGOING, 1)
-        kind = kind.when(F.col("status") == RECOVERED, 2)
+        kind = F.coalesce(*[F.when(F.col("status") == status, place) for status, place in PRINTED.items()])
         order = (kind, F.abs("z").desc_nulls_first(), "night", "run", "segment_by", "segment", "metric", "k")
         flagged = self._judged.where(kind.isNotNull()).orderBy(*order).limit(MAX_FLAGS)
         return [row.asDict() for row in flagged.collect()]

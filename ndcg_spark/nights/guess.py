@@ -327,7 +327,7 @@ def _write_lines(
         yield "[[step]]"
         yield 'command = "compare-runs"'
         yield '# baseline = "..."  # the ranker to compare the others with; by default, each pair is compared'
-        yield '# unpaired = "drop"  # leaves out queries of one ranker only; by default they count as 0 for the other'
+        yield '# unpaired = "drop"  # leaves out queries that one ranker lacks; by default they count as 0'
         yield 'output = "./comparisons"'
     for command, output in (("flag-changes", "./flags"), ("report", "night-{run_date}.html")):
         yield ""
@@ -337,5 +337,5 @@ def _write_lines(
         if command == "report" and any(choice.option == "run" for choice in choices):
             yield '# production = "..."  # the ranker that users see: its bad news comes first (default: that of any)'
         if command == "flag-changes":
-            yield "# fail-on-flag = true  # exit code 3, for a scheduler, on the night that something is flagged"
+            yield "# fail-on-flag = true  # exit code 3 on the night that something is flagged, not while it lasts"
     yield 'index = "index.html"  # all nights, with links to their pages'

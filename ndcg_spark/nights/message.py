@@ -40,17 +40,18 @@ def build_night_message(
     if report is None and drawn is not None and not failed:
         from ndcg_spark.reports.index import read_verdict
 
-        page = drawn.writes["page"]
-        verdict = read_verdict(Path(page))
+        verdict = read_verdict(Path(drawn.writes["page"]))
+        page = None if verdict is None else drawn.writes["page"]
         lines = [] if verdict is None else [f"{verdict[0]}."]
+    has_no_page = drawn is not None and not Path(drawn.writes["page"]).exists()  # such a night did not succeed
     if results and all(result.status == BEFORE for result in results):
-        lines.append("all steps had succeeded before; nothing was run")
+        lines.append(f"nothing was run; {'this night has no page' if has_no_page else 'all results are up to date'}")
     room = MAX_LINES - 2  # beside the title and the page
     if len(lines) > room:
         n_more = len(lines) - room + 1
         lines = [*lines[: room - 1], f"{n_more} more lines{'' if page is None else ' are on the page'}."]
     lines = [f"{title}:", *lines] if lines else [f"{title}: done"]
-    is_bad = any(result.is_flagged or result.facts.get("ongoing") for result in results)
+    is_bad = has_no_page or any(result.is_flagged or result.facts.get("ongoing") for result in results)
     if summary:
         is_bad = summary["verdict"] == "bad"
     elif verdict is not None:

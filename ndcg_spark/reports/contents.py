@@ -256,6 +256,8 @@ class RunResult:
     flag: str | None = None
     before: Mean | None = None
     """The earlier night of `change`."""
+    lost_from: TrendPoint | None = None
+    """The night before, if this one has at most half of its queries."""
     week_before: Mean | None = None
     """The night a week before."""
     usual_rejected_share: float | None = None

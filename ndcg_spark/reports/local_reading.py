@@ -374,6 +374,9 @@ class LocalQueries(reading.QueryTable):
         if "n_relevant" in rows.column_names:
             conditions.append(pc.greater(pc.fill_null(rows.column("n_relevant"), 1), 0))
             order.append(("n_relevant", "descending"))
+        if "n_items" in rows.column_names:  # queries without a list show nothing of a ranking
+            rows = rows.append_column("__no_list", pc.fill_null(pc.equal(rows.column("n_items"), 0), False))
+            order.insert(0, ("__no_list", "ascending"))
         return self._take_first_of_each_run(_select(rows, *conditions), order)
 
     def find_losses(self, *, before: date | None, baseline: str | None) -> Rows:
@@ -392,10 +395,6 @@ class LocalQueries(reading.QueryTable):
         return self._take_first_of_each_run(_select(joined, pc.greater(loss, 0.0)), [("__loss", "descending")])
 
     def _take_first_of_each_run(self, rows: pa.Table, order: list[tuple[str, str]]) -> Rows:
-        """Take the first queries of each run; those without a list, which show nothing of a ranking, come last."""
-        if "n_items" in rows.column_names:
-            rows = rows.append_column("__no_list", pc.fill_null(pc.equal(rows.column("n_items"), 0), False))
-            order = [("__no_list", "ascending"), *order]
         by = [*order, *((key, "ascending") for key in self.keys)]
         first = [
             part.take(pc.select_k_unstable(part, self.scope.limits.queries, by)) for _, part in self._split_runs(rows)

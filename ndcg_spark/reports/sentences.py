@@ -14,7 +14,7 @@ from ndcg_spark.core import labels
 from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE
 from ndcg_spark.history.causes import is_side_effect
 from ndcg_spark.history.settings import is_behind
-from ndcg_spark.history.tasks import has_few_queries
+from ndcg_spark.history.tasks import LEVEL
 from ndcg_spark.metrics import judge_change
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (
@@ -29,6 +29,7 @@ from ndcg_spark.reports.contents import (
     RunResult,
     SegmentFlag,
     SegmentRow,
+    compare_nights,
     name_run,
 )
 from ndcg_spark.reports.sections import Accounting, Contents
@@ -123,7 +124,9 @@ def _find_worst(contents: Contents) -> tuple[str, str]:
     others = replace(contents, production=None)
     gates_and_flags = (_find_missed_gate(others), _find_flag(others, worse=True))
     ongoing = _choose_watched(_find_ongoing(others), others)
-    of_others = [*((text, _SEE_SEGMENTS) for text in gates_and_flags), (ongoing, _SEE_FLAGGED)]
+    thin_runs = _choose_watched(_find_thin_runs(others), others)
+    of_others = [(thin_runs, f"{_SEE_ROWS} {_RUN_AGAIN}"), *((text, _SEE_SEGMENTS) for text in gates_and_flags)]
+    of_others.append((ongoing, _SEE_FLAGGED))
     news = [*_check_in_order(contents), *of_others]
     return next(((text, step) for text, step in news if text), ("", ""))
 
@@ -147,6 +150,7 @@ def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
     yield next(iter(missing_runs), ""), f"Check whether the input has its rows. {_RUN_AGAIN}"
     problem = next(iter(contents.problems), "").partition(". ")[0].rstrip(".")
     yield problem, "Correct the cause, then run the night again."
+    yield _find_incomparable(contents), "To compare the nights, run the earlier ones again by the same rules."
     yield _find_flag(contents, worse=False), _SEE_SEGMENTS
 
 
@@ -204,7 +208,7 @@ def _find_thin_runs(contents: Contents) -> News:
     """Report runs with many rejected rows, or with at most half of their queries."""
     losses = []
     for result in contents.results:
-        mean, before = result.mean, result.before
+        mean = result.mean
         rejected, usual = mean.rejected_share or 0.0, result.usual_rejected_share
         if rejected >= REJECT_WARNING_SHARE and _has_rejected(result):
             usually = "" if usual is None else f", usually {_format_percent(usual)}"
@@ -212,14 +216,11 @@ def _find_thin_runs(contents: Contents) -> News:
             rows = f"{w.format_count(mean.n_rejected)} of {w.format_count(mean.n_read)} rows"
             text = f"{rows} ({_format_percent(rejected)}{usually}) were rejected as bad{reason}"
             losses.append((rejected, mean.run, f"{text}; {_describe_queries(result, contents)}"))
-        elif before is not None and has_few_queries(
-            mean.n_with_list, *(earlier.n_with_list for earlier in (before, result.week_before) if earlier)
-        ):
-            is_counted = mean.n_with_list < mean.n_queries  # those without a list, as 0
-            reason, n = max([] if is_counted else mean.uncounted, key=lambda pair: pair[1], default=("", 0))
-            others = f"; {w.format_count(n)} {reason}" if 2 * n >= mean.n_queries else ""
+        elif result.lost_from is not None:
+            reason, n = max(mean.uncounted, key=lambda pair: pair[1], default=("", 0))
+            others = f"; {w.format_count(n)} {reason}" if 2 * n >= mean.n_with_list else ""
             text = f"only {_describe_queries(result, contents)}{others}"
-            losses.append((1 - mean.n_with_list / before.n_with_list, mean.run, text))
+            losses.append((1 - mean.n_with_list / result.lost_from.mean.n_with_list, mean.run, text))
     return [(run, text) for _, run, text in sorted(losses, key=lambda loss: (-loss[0], loss[1]))]
 
 
@@ -238,6 +239,27 @@ def _describe_few_queries(contents: Contents) -> list[str]:
         if before is not None and result.mean.run not in thin and n < _USUAL_SHARE * min(nights):
             lines.append(f"{_add_run(result.mean.run, _describe_queries(result, contents), contents)}.")
     return lines
+
+
+def _describe_slow_changes(contents: Contents) -> Iterator[str]:
+    """Name runs that got worse since a week before, if no night of them is told to be worse than the one before it.
+
+    The level is that of flags, with the errors of independent nights.
+    """
+    falls = []
+    for result in contents.results:
+        mean, week_before = result.mean, result.week_before
+        if week_before is None or _find_trouble(mean.run, contents) or result.change.kind != "unclear":
+            continue
+        is_comparable = mean.rules is not None and mean.rules == week_before.rules
+        change = compare_nights(mean, week_before, None, same=is_comparable, level=1 - LEVEL)
+        if choose_tone(change.kind, contents) == "worse":
+            name = f"{_shorten(name_run(mean.run))} " if len(contents.results) > 1 else ""
+            before, value = (_format_value(night.value, contents) for night in (week_before, mean))
+            falls.append(f"{name}from {before} to {value}")
+    if falls:
+        since = w.format_day((contents.run_date or date.max) - timedelta(days=7))
+        yield f"{contents.label} {_choose_verb(contents)} slowly since {since}: {', '.join(falls)}."
 
 
 def _describe_rejected(contents: Contents) -> Iterator[str]:
@@ -272,12 +294,14 @@ def _describe_repeat(contents: Contents) -> Iterator[str]:
 
 
 def _describe_queries(result: RunResult, contents: Contents) -> str:
-    mean, before = result.mean, result.before
+    mean, before, since = result.mean, result.before, result.change.since
+    if result.lost_from is not None:
+        before, since = result.lost_from.mean, result.lost_from.run_date
     has_missing = any(night is not None and night.n_with_list < night.n_queries for night in (mean, before))
-    text = f"{_count_queries(mean.n_with_list)} {'with a list' if has_missing else 'in the mean'}"
+    text = f"{_count_queries(mean.n_with_list)} in the mean{' with a list' if has_missing else ''}"
     if before is None:
         return text
-    night = name_night(result.change.since, contents.run_date)
+    night = name_night(since, contents.run_date)
     return f"{text}, {w.format_count(before.n_with_list)} on {night}"
 
 
@@ -394,6 +418,12 @@ def _find_worse_run(contents: Contents) -> str:
     if not worse:
         return ""
     return _describe_loss(max(worse, key=lambda result: abs(result.change.difference or 0.0)), contents)
+
+
+def _find_incomparable(contents: Contents) -> str:
+    """Report a run that cannot be compared with its earlier night: what became worse is then unknown."""
+    incomparable = [result for result in _list_watched(contents) if result.change.kind == "incomparable"]
+    return _describe_value(incomparable[0], contents, with_run=True) if incomparable else ""
 
 
 def _describe_loss(result: RunResult, contents: Contents) -> str:
@@ -696,7 +726,8 @@ def _format_lines(news: News, contents: Contents, lead: str, subject: str = "", 
 
 def list_notices(contents: Contents) -> list[tuple[str, str]]:
     """List news that is not bad, each with its colour: few queries, other flags, recoveries, and missing nights."""
-    facts = (*_describe_few_queries(contents), *_describe_rejected(contents), *_describe_repeat(contents))
+    facts = [*_describe_few_queries(contents), *_describe_rejected(contents), *_describe_repeat(contents)]
+    facts += _describe_slow_changes(contents)
     lines = [("neutral", line) for line in facts]
     lines += [(tone, line) for tone, line in _format_flags(contents) if tone != "worse"]
     headline = write_headline(contents) if len(contents.results) > 1 else ""  # else the page has none

@@ -307,7 +307,8 @@ class SparkQueries(reading.QueryTable):
         if "n_relevant" in rows.columns:
             rows, relevant = rows.where(F.coalesce("n_relevant", F.lit(1)) > 0), [F.desc("n_relevant")]
         worst = F.desc(VALUE) if direction_of(self.scope.metric) is False else F.asc(VALUE)
-        return self._take_first_of_each_run(rows, [worst, *relevant])
+        lists_first = [F.coalesce(F.col("n_items") == 0, F.lit(False))] if "n_items" in rows.columns else []
+        return self._take_first_of_each_run(rows, [*lists_first, worst, *relevant])
 
     def find_losses(self, *, before: date | None, baseline: str | None) -> Rows:
         """Run an action that shuffles the queries of both sides."""
@@ -324,9 +325,6 @@ class SparkQueries(reading.QueryTable):
         return self._take_first_of_each_run(joined.where(loss > 0), [loss.desc()])
 
     def _take_first_of_each_run(self, rows: DataFrame, order: list[Column]) -> Rows:
-        """Take the first queries of each run; those without a list, which show nothing of a ranking, come last."""
-        if "n_items" in rows.columns:
-            order = [F.coalesce(F.col("n_items") == 0, F.lit(False)), *order]
         place = F.row_number().over(Window.partitionBy("run").orderBy(*order, *exact_cols(self.keys)))
         first = rows.withColumn(_PLACE, place).where(F.col(_PLACE) <= self.scope.limits.queries)
         return sorted(collect_rows(first.orderBy("run", _PLACE)), key=self.scope.rank_run)

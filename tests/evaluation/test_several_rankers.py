@@ -60,7 +60,7 @@ def test_what_is_left_out_is_told_below_the_means(capsys):
     plain = [("a", "p", "x", 1.0, 1), ("a", "q", "x", 1.0, 1), ("b", "p", "x", 1.0, 1), ("b", "q", "x", 1.0, 1)]
     odd = [*plain[:3], ("a", "r", "x", 1.0, None), ("a", "s", "x", None, 1)]
     judgments = table([("p", "x", 1), ("q", "x", 1)], "query_id string, item_id string, relevance int")
-    fewer = "runs have different numbers of queries: 'b' has 1, 'a' 3. Missing queries count as 0 only if relevances"
+    fewer = "runs have different numbers of queries: 'b' has 1, 'a' 3. Means count missing queries as 0 only if"
     rejected = "rows: 1 rejected; queries that lost all of theirs: 1"
     left_out = "queries, those of 2 runs added up: 3 in the mean, among them 0 with nothing relevant, 0 missing; left"
     missing = "queries, those of 2 runs added up: 4 in the mean, among them 0 with nothing relevant, 1 missing; left"

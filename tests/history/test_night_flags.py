@@ -128,10 +128,10 @@ def test_a_short_history_is_held_against_the_night_before():
     assert {row["status"] for row in without.values()} == {"short_history"}
 
 
-def test_a_night_with_less_than_half_of_the_queries_is_passed_over():
-    """Its mean is as before the fall, by chance; the fall lasts. A night with half of the queries counts."""
+def test_a_night_with_at_most_half_of_the_queries_is_passed_over():
+    """Its mean is as before the fall, by chance; the fall lasts."""
     rows = build_metric_rows([0.90, 0.85, 0.90, 0.85], std_error=0.002, n_queries=500)
-    for n_queries, status, day in ((249, "ongoing", 0), (250, "low", 2), (None, "low", 2)):
+    for n_queries, status, day in ((250, "ongoing", 0), (251, "low", 2), (None, "low", 2)):
         rows[2]["n_queries"] = n_queries
         last = flags(rows)[nth_night(3)]
         assert (last["status"], last["median"]) == (status, 0.90)
@@ -311,6 +311,8 @@ def test_a_run_without_rows_is_missing_once_for_seven_nights():
         ([800, None, 300, 800], {2}),
         ([300, 800, 800, 800, 800, 800, 800, 300], set()),  # as few as a week before
         ([300, 800, 800, 800, 800, 800, 800, 150], {7}),
+        ([800, 100, 300], {1, 2}),  # the thin night is passed over
+        ([100, 800, 400], {2}),
     ],
 )
 def test_a_night_with_at_most_half_of_its_queries_is_flagged(n_queries, flagged):
@@ -321,56 +323,85 @@ def test_a_night_with_at_most_half_of_its_queries_is_flagged(n_queries, flagged)
     assert {(row["night"], row["segment_by"]) for row in actual} == {(nth_night(at), "") for at in flagged}
     if n_queries == [800, 400, 800]:
         (rule,) = (row["rule"] for row in actual)
-        assert rule == "ndcg@10 of run 'a', overall has 400 queries with a list on 2026-01-02, 800 before"
+        assert rule == "ndcg@10 of run 'a', overall has 400 queries with a list in its mean on 2026-01-02, 800 before"
         (cause,) = group_by_cause(actual)
         assert cause.line == f"FLAG few queries: {rule}"
 
 
-def test_queries_without_a_list_are_lost_and_later_nights_pass_such_a_night_over():
-    """Judged queries without a list count as 0, so that the mean falls, although its number of queries stays."""
-    rules = "gain=linear;missing_query={}"
-    rows = [
-        row | {"n_queries": 800, "n_missing": n, "rules": rules.format("zero")}
-        for row, n in zip(build_metric_rows([0.4, 0.1, 0.4, 0.3]), (50, 500, 60, 50), strict=True)
-    ]
-    segments = [row | {"segment_by": "country", "segment": "US"} for row in rows]
-    actual = {(row["night"], row["segment_by"]): row for row in judged([*rows, *segments])}
-    assert [actual[nth_night(at), ""]["status"] for at in range(4)] == [
+ZERO = "gain=linear;missing_query=zero"
+
+
+def with_counts(values, n_queries, n_missing, **columns):
+    rows = zip(build_metric_rows(values, **columns), n_queries, n_missing, strict=True)
+    return [row | {"n_queries": n, "n_missing": missing} for row, n, missing in rows]
+
+
+@pytest.mark.parametrize(
+    ("columns", "n_queries", "n_missing", "status"),
+    [
+        ({"rules": ZERO}, (800, 800), (50, 425), "few_queries"),  # 375 of 750 have a list
+        ({"rules": ZERO}, (800, 800), (50, 424), "short_history"),
+        ({"rules": "gain=linear;missing_query=drop"}, (750, 375), (50, 425), "few_queries"),  # in no mean
+        ({"rules": "gain=linear;missing_query=drop"}, (750, 400), (50, 400), "short_history"),
+        ({"rules": None}, (800, 800), (50, 425), "short_history"),
+        # An empty list has no diversity, so that its query is in no mean: 900 are judged.
+        ({"rules": ZERO, "metric": "ild"}, (600, 320), (300, 580), "short_history"),
+        # Queries of weight 0 are in no mean, but among those without a list.
+        ({"rules": f"{ZERO};weight=yes"}, (100, 100), (0, 60), "short_history"),
+    ],
+)
+def test_queries_that_count_as_0_for_want_of_a_list_are_lost(columns, n_queries, n_missing, status):
+    rows = with_counts((0.4, 0.4), n_queries, n_missing, **columns)
+    assert [row["status"] for row in judged(rows)] == ["short_history", status]
+
+
+@pytest.mark.parametrize(
+    ("n_queries", "values", "medians"),
+    [
+        ([800, 300, 800], [0.9, 0.2, 0.7], [None, 0.9, 0.9]),
+        ([800, 400, 800], [0.9, 0.2, 0.7], [None, 0.9, 0.9]),  # half is few
+        ([800, 390, 760], [0.9, 0.2, 0.7], [None, 0.9, 0.9]),  # few beside the night before, not beside the later one
+        ([800, 390, 390, 760], [0.9, 0.2, 0.3, 0.7], [None, 0.9, 0.2, 0.3]),  # a loss that lasts is one night
+        ([800, 0, 800], [0.9, 0.0, 0.7], [None, 0.9, 0.9]),
+        ([300, 800], [0.9, 0.7], [None, 0.9]),  # there is no other
+    ],
+)
+def test_nights_that_lost_queries_are_passed_over(n_queries, values, medians):
+    rows = with_counts(values, [800] * len(values), [800 - n for n in n_queries], rules=ZERO)
+    assert [row["median"] for row in judged(rows)] == medians
+
+
+def test_a_run_that_has_no_lists_any_more_is_flagged_once():
+    rows = with_counts([0.4, 0.4, *[0.0] * 12], [800] * 14, [0, 0, *[800] * 12], rules=ZERO)
+    assert [row["status"] for row in judged(rows)] == ["short_history"] * 2 + ["low"] + ["ongoing"] * 11
+    counted = [row | {"value": 0.4} for row in rows]
+    assert [row["status"] for row in judged(counted)].count("few_queries") == 1
+
+
+def test_a_value_beyond_the_limit_says_more_than_few_queries():
+    rows = with_counts([0.4, 0.3], [800, 300], [0, 0])
+    assert [row["status"] for row in judged(rows)] == ["short_history", "low"]
+    rose = [row | {"value": value} for row, value in zip(rows, (0.4, 0.5), strict=True)]
+    assert [row["status"] for row in judged(rose, FlagSettings(direction="worse"))] == [
         "short_history",
         "few_queries",
-        "short_history",
-        "low",
     ]
-    assert actual[nth_night(2), ""]["median"] == 0.4  # that of the first night
-    causes = group_by_cause([actual[nth_night(1), by] for by in ("country", "")])
-    assert [cause.line for cause in causes] == [
-        "FLAG few queries: ndcg@10 of overall has 300 queries with a list on 2026-01-02, 750 before; "
-        "also in 1 more series"
-    ]
-    # An empty list has no diversity, so that its queries are in no mean.
-    diverse = [
-        row | {"metric": "ild", "n_queries": n, "n_missing": 900 - n}
-        for row, n in zip(rows, (600, 520), strict=False)
-    ]
-    assert "few_queries" not in {row["status"] for row in judged(diverse)}
-    # By another rule such queries are in no mean.
-    dropped = [row | {"rules": rules.format("drop")} for row in rows]
-    assert [row["status"] for row in judged(dropped)][1] == "low"
 
 
 def test_nights_of_other_rules_do_not_say_how_many_queries_are_usual():
-    rows = [row | {"n_queries": n} for row, n in zip(build_metric_rows([0.4, 0.4]), (800, 300), strict=True)]
+    rows = with_counts([0.4, 0.4], [800, 300], [0, 0])
     assert [row["status"] for row in judged(rows)] == ["short_history", "few_queries"]
     rows[1] |= {"config_hash": "c2"}
     assert [row["status"] for row in judged(rows)] == ["short_history", "short_history"]
 
 
-def test_a_segment_of_unknown_values_is_not_missed():
-    """Queries that no run has a list of are of no segment."""
-    for by, segment in (("country", None), ("country+device", '["US",null]'), ("country", "null")):
-        rows = [row | {"segment_by": by, "segment": segment} for row in of_segment(50, 9)[:9]]
-        rows += of_segment(50, 9)[9:]
-        assert bool(missing(rows)) is (segment == "null")
+def test_queries_that_no_run_has_a_list_of_are_not_missed():
+    """Their segment is unknown; other queries of an unknown segment are missed as those of any other."""
+    for n_missing, is_missed in ((50, False), (0, True)):
+        rows = of_segment(50, 9, rules=ZERO, n_missing=n_missing)
+        rows = [row | {"segment": None} if row["segment_by"] else row | {"n_missing": 0} for row in rows]
+        listed = [row for row in judged(rows) if row["status"] == "missing"]
+        assert [row["segment_by"] for row in listed] == ["country"] * is_missed
 
 
 # -------------------------------------------------------------------------------------------------- on Spark

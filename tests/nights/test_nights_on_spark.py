@@ -81,7 +81,7 @@ def test_a_usual_night(spark, folder):
     assert again["verdict"] == first["verdict"] == "bad"
     assert again["lines"][1:] == [
         first["lines"][1],
-        "all steps had succeeded before; nothing was run",
+        "nothing was run; all results are up to date",
         first["lines"][-1],
     ]
     refused = run_night("--backfill", "2026-02-01..2026-02-01")

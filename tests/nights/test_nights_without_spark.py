@@ -215,6 +215,16 @@ def test_the_message_of_a_bad_night_whose_results_are_up_to_date_is_bad(folder):
         assert (said["verdict"], said["page"]) == ("bad", "page.html"), way
 
 
+def test_a_night_that_never_had_an_input_stays_bad_where_nothing_is_renewed(folder):
+    write_file(FILE + PAGE.replace("page.html", "page-{run_date}.html"))
+    assert run_night("--run-date", "2026-01-29", "--message", "said.txt").code == 2
+    for _ in range(2):
+        assert run_night("--backfill", "2026-01-29..2026-01-29", "--stale", "--message", "said.txt").code == 0
+        said = read_message(folder)
+        assert (said["verdict"], said["page"]) == ("bad", None)
+        assert said["lines"] == ["night 2026-01-29 of shop:", "nothing was run; this night has no page"]
+
+
 PAGE = """
 [[step]]
 command = "flag-changes"

@@ -179,18 +179,22 @@ def test_a_third_of_the_lists_arrived(tmp_path):
     run_night(nights[0], {0, 1, 2})
     run_night(nights[1], {0})
     code, _, lead, crosses = write_report(tmp_path, "--run-date", nights[1], "--gate", "ndcg@1>=0.3")
-    only = "{}: only 130 queries with a list, 390 on the night before"
+    only = "{}: only 130 queries in the mean with a list, 390 on the night before; 260 judged, but without a list"
     assert (code, lead) == (3, only.format("new"))
     assert crosses[0] == f"{only.format('old')}."
+    # Queries without a list are worth 0, too, but show nothing of a ranking.
+    page = ("--run-date", nights[1], "--per-query", tmp_path / "queries")
+    assert write_report(tmp_path, *page)[0] == 0
+    worst = (tmp_path / "report.html").read_text("utf-8").partition("<h3>Lowest")[2].partition("</section>")[0]
+    queries = re.findall(r"(?:DE|US)(\d+)<", worst)
+    assert len(queries) == 20
+    assert all(int(query) % 3 == 0 for query in queries)
     gates = [line.partition(":")[0] for line in crosses if "Gate" in line]
     assert sorted(gates) == [f"Gate ndcg@1>=0.3 is not met for {run}" for run in ("new", "old")]
     flags = ("--per-query", tmp_path / "queries", "--output", tmp_path / "flags", "--to")
     code, lines = run_flag_changes(tmp_path, *flags, nights[1])
-    few = "FLAG few queries: ndcg@1 of run '{}', overall has 130 queries with a list on {}, 390 before"
-    begin = [few.format(run, nights[1]) for run in ("new", "old")]
-    assert code == 3
-    assert sorted(line.partition("; also in")[0] for line in lines if line.startswith("FLAG")) == begin
-    # On the next night nothing is new: that night is passed over, and the queries of no country are not missed.
+    assert (code, {line.partition(":")[0] for line in lines[1:-1]}) == (3, {"FLAG low"})
+    # On the next night nothing is new: that night is passed over, and its queries of no country are not missed.
     run_night(nights[2], {0, 1, 2})
     code, lines = run_flag_changes(tmp_path, *flags, nights[2])
     assert (code, [line for line in lines if "FLAG" in line or "recovered" in line]) == (0, [])
@@ -198,6 +202,23 @@ def test_a_third_of_the_lists_arrived(tmp_path):
     before = f"{nights[0].day} {nights[0]:%B %Y}"
     assert (code, crosses) == (0, [])
     assert lead.endswith(f"no clear change from {before} (0.000)")
+
+
+def test_a_third_of_the_rows_arrived_with_the_same_means(folder):
+    """A third of the queries of each country, and of their hits: the means stay, but the night is flagged and bad."""
+    third = {run: {country: n // 3 for country, n in hits.items()} for run, hits in HITS.items()}
+    run_job(folder, BAD, build_rows(third, {"DE": 120, "US": 10}))
+    few = "FLAG few queries: ndcg@1 of run '{}', overall has 130 queries with a list in its mean on {}, 390 before"
+    code, lines = run_flag_changes(folder)
+    assert (code, lines[1:]) == (3, [few.format(run, BAD) for run in HITS])
+    code, _, lead, crosses = write_report(folder)
+    only = "{}: only 130 queries in the mean, 390 on the night before"
+    assert (code, lead, crosses) == (0, only.format("new"), [f"{only.format('old')}."])
+    # With the loss of one ranker alone, the night is bad whichever is in production.
+    part = build_rows({"old": third["old"]}, {"DE": 120, "US": 10})
+    whole = build_rows({"new": HITS["new"]})
+    run_job(folder, BAD, {name: [*whole[name], *part[name]] for name in whole})
+    assert write_report(folder, "--production", "new")[2] == only.format("old")
 
 
 def test_the_night_is_missing(tmp_path):
