@@ -174,7 +174,7 @@ def _choose_list_columns(
     if relevant is None:
         lack = f"{_describe_lack(judgments or info)} the relevant items, such as {_list_names(RELEVANT)}"
         raise InputRefusedError(f"{lack}; a file written by hand (docs/examples/night.toml) can name any column")
-    return [*([query] if query else []), ranked, relevant, *(_choose_run(info, named) if "run" in named else [])]
+    return [*([query] if query else []), ranked, relevant, *_choose_run(info, named)]
 
 
 def _choose_run(info: TableInfo, named: Mapping[str, str]) -> list[Choice]:

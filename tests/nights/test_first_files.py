@@ -30,6 +30,12 @@ FORMS = {
     "segments": LONG | {"country": ["DE", "DE"], "text": ["t", "t"]},
     "arrays": {"qid": ["q"], "labels": [[0.0, 1.0]]},
     "lists": {"user_id": ["q"], "recommended": [["a", "b"]], "ground_truth": [["b"]]},
+    "lists of several rankers": {
+        "user_id": ["q", "q"],
+        "model": ["x", "y"],
+        "recommended": [["a", "b"], ["b", "a"]],
+        "ground_truth": [["b"], ["b"]],
+    },
 }
 
 
