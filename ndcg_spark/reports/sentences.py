@@ -881,7 +881,7 @@ def describe_difference(row: ComparisonRow, contents: Contents) -> str:
 
 
 def describe_trouble(row: ComparisonRow, contents: Contents) -> str:
-    """Say of a run that is better than its baseline over all queries if only the baseline is flagged; else empty."""
+    """Say of a run that is better than its baseline over all queries if only the baseline is in trouble."""
     if row.verdict != "better" or row.by or contents.differences.period:
         return ""
     trouble = "" if _find_trouble(row.run, contents) else _find_trouble(row.baseline, contents)
@@ -889,7 +889,9 @@ def describe_trouble(row: ComparisonRow, contents: Contents) -> str:
 
 
 def _find_trouble(run: str, contents: Contents) -> str:
-    """Say whether a run or one of its segments is flagged as worse, or is still away from usual; else empty."""
+    """Say whether a run lost queries, is flagged as worse, or has not recovered, also in a segment; else empty."""
+    if any(result.mean.run == run and result.lost_from is not None for result in contents.results):
+        return "lost queries"
     flags = [result.flag for result in contents.results if result.mean.run == run and result.flag]
     flags += [flag.flag for flag in contents.flags.segments if flag.run == run]
     if any(choose_flag_tone(flag, contents) == "worse" for flag in flags):

@@ -218,7 +218,12 @@ def test_a_third_of_the_rows_arrived_with_the_same_means(folder):
     part = build_rows({"old": third["old"]}, {"DE": 120, "US": 10})
     whole = build_rows({"new": HITS["new"]})
     run_job(folder, BAD, {name: [*whole[name], *part[name]] for name in whole})
-    assert write_report(folder, "--production", "new")[2] == only.format("old")
+    compared = ("--dataset", "shop", "--run-date", BAD, "--replicates", "0", "--flips", "0")
+    compared = (*compared, "--baseline", "old", "--output", folder / "compared")
+    assert run_command("compare-runs", "--per-query", folder / "queries", *compared).code == 0
+    page = ("--production", "new", "--comparison", folder / "compared", "--per-query", folder / "queries")
+    assert write_report(folder, *page)[2] == only.format("old")
+    assert "counted as 0, while old lost queries" in html.unescape((folder / "report.html").read_text("utf-8"))
 
 
 def test_the_night_is_missing(tmp_path):
