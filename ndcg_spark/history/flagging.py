@@ -176,8 +176,8 @@ class FlagChangesBase(Work[FlagJobSettings], ABC):
             yield f"... and {n - len(facts['flags'])} more; --output has all of them."
         if not n:
             yield _format_no_flag(facts, settings)
-        if "per_query" in self.request.sources:
-            counts = facts["night_before"]
+        counts = facts["night_before"]
+        if "per_query" in self.request.sources and counts["held"]:
             paired = f", {counts['paired']:,} of them query by query" if counts["paired"] else ""
             yield f"compared with the latest earlier night instead: {counts['held']:,} series{paired}"
 
@@ -219,5 +219,6 @@ def _format_no_flag(facts: Mapping[str, Any], settings: FlagSettings) -> str:
     if usual:
         return f"no flag; some could not be judged by history: {lacks}"
     if short_history["held_against_the_night_before"]:
-        return f"no new flag; the history is too short ({lacks})"
+        stored = f"{settings.fewest_any_day} are stored, now {n:,}"
+        return f"no new flag; nights are compared with the one before until {stored}"
     return f"nothing could be judged: {lacks}"

@@ -122,12 +122,8 @@ def suggest_next_step(contents: Contents) -> str:
 def _find_worst(contents: Contents) -> tuple[str, str]:
     """Find the worst news of the production run; without any, what makes the night bad because of another run."""
     others = replace(contents, production=None)
-    gates_and_flags = (_find_missed_gate(others), _find_flag(others, worse=True))
     ongoing = _choose_watched(_find_ongoing(others), others)
-    thin_runs = _choose_watched(_find_thin_runs(others), others)
-    of_others = [(thin_runs, f"{_SEE_ROWS} {_RUN_AGAIN}"), *((text, _SEE_SEGMENTS) for text in gates_and_flags)]
-    of_others.append((ongoing, _SEE_FLAGGED))
-    news = [*_check_in_order(contents), *of_others]
+    news = [*_check_in_order(contents), (ongoing, _SEE_FLAGGED)]
     return next(((text, step) for text, step in news if text), ("", ""))
 
 
@@ -137,11 +133,9 @@ def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
     missing_runs = _describe_missing_runs(contents)
     yield next(iter(missing_runs), ""), f"Check whether the input has its rows. {_RUN_AGAIN}"
     yield _find_empty_run(contents), f"{_SEE_ROWS} {_RUN_AGAIN}"
-    thin_runs = _choose_watched(_find_thin_runs(contents), contents)
-    yield thin_runs, f"{_SEE_ROWS} {_RUN_AGAIN}"
-    yield _find_missed_gate(contents), _SEE_SEGMENTS
-    yield _find_flag(contents, worse=True), _SEE_SEGMENTS
+    yield from _check_queries_gates_and_flags(contents)
     yield _find_worse_run(contents), _SEE_SEGMENTS
+    yield from _check_queries_gates_and_flags(replace(contents, production=None))  # before news that is old
     yield _choose_watched(_find_ongoing(contents), contents), _SEE_FLAGGED
     empty_segments = _choose_watched(_find_empty_segments(contents), contents)
     yield empty_segments, f"Check whether the input has its queries. {_RUN_AGAIN}"
@@ -152,6 +146,12 @@ def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
     yield problem, "Correct the cause, then run the night again."
     yield _find_incomparable(contents), "To compare the nights, run the earlier ones again by the same rules."
     yield _find_flag(contents, worse=False), _SEE_SEGMENTS
+
+
+def _check_queries_gates_and_flags(contents: Contents) -> Iterator[tuple[str, str]]:
+    yield _choose_watched(_find_thin_runs(contents), contents), f"{_SEE_ROWS} {_RUN_AGAIN}"
+    yield _find_missed_gate(contents), _SEE_SEGMENTS
+    yield _find_flag(contents, worse=True), _SEE_SEGMENTS
 
 
 News = list[tuple[str, str]]
@@ -881,17 +881,21 @@ def describe_difference(row: ComparisonRow, contents: Contents) -> str:
 
 
 def describe_trouble(row: ComparisonRow, contents: Contents) -> str:
-    """Say of a run that is better than its baseline over all queries if only the baseline is in trouble."""
-    if row.verdict != "better" or row.by or contents.differences.period:
+    """Say which run of a comparison over all queries lost queries, or why a better run may be no better."""
+    if row.by or contents.differences.period:
+        return ""
+    lost = [result.mean.run for result in contents.results if result.lost_from is not None]
+    thin = [_shorten(name_run(run)) for run in (row.run, row.baseline) if run in lost]
+    if thin:
+        return f", while {' and '.join(thin)} lost queries"
+    if row.verdict != "better":
         return ""
     trouble = "" if _find_trouble(row.run, contents) else _find_trouble(row.baseline, contents)
     return f", while {_shorten(name_run(row.baseline))} {trouble}" if trouble else ""
 
 
 def _find_trouble(run: str, contents: Contents) -> str:
-    """Say whether a run lost queries, is flagged as worse, or has not recovered, also in a segment; else empty."""
-    if any(result.mean.run == run and result.lost_from is not None for result in contents.results):
-        return "lost queries"
+    """Say whether a run or one of its segments is flagged as worse, or is still away from usual; else empty."""
     flags = [result.flag for result in contents.results if result.mean.run == run and result.flag]
     flags += [flag.flag for flag in contents.flags.segments if flag.run == run]
     if any(choose_flag_tone(flag, contents) == "worse" for flag in flags):

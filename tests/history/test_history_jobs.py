@@ -275,7 +275,7 @@ def test_too_short_a_history_is_no_clean_bill(flag_changes, folder):
         (
             [0.44, 0.44, 0.44],
             0.0015,
-            "no new flag; the history is too short (2 earlier nights, 28 needed)",
+            "no new flag; nights are compared with the one before until 28 are stored, now 2",
         ),
         ([0.44, 0.44, 0.44], None, "nothing could be judged: 2 earlier nights, 28 needed"),
         (

@@ -188,8 +188,26 @@ def test_a_flag_of_a_run_has_its_values_unless_the_headline_has_them():
     assert "fell by 0.1000" in write_headline(contents)
     assert f"a is flagged tonight: {LOW}." in list_warnings(contents)
     elsewhere = replace(contents, production="b", problems=("no disk",))
-    assert write_headline(elsewhere) == "no disk"
+    assert write_headline(elsewhere).startswith("NDCG@10 of a fell by 0.1000")  # the flag of another ranker is news
+    elsewhere = replace(elsewhere, today=NIGHTS[2] + timedelta(days=9))
+    assert write_headline(elsewhere).startswith("The last night in the table is")
     assert f"a is flagged tonight: 0.4000 instead of 0.5000 ({LOW})." in list_warnings(elsewhere)
+
+
+def test_new_flags_of_other_rankers_come_before_old_news_of_production():
+    rows = [
+        build_metric_row(run, night, value, 0.001)
+        for run, values in (("a", (0.5, 0.4)), ("b", (0.6, 0.6)))
+        for night, value in zip(NIGHTS[1:], values, strict=True)
+    ]
+    old = SegmentFlag(run="b", by="country", segment="DE", flag="ongoing", value=0.1, before=0.5)
+    new = SegmentFlag(run="a", by="", segment="", flag=LOW, value=0.4, before=0.5)
+    for flags, headline in (
+        (Flags(nights={(NIGHTS[2], "a"): LOW}, changes={("a", "", ""): new}, ongoing=(old,)), "NDCG@10 of a fell"),
+        (Flags(ongoing=(old,)), "b: NDCG@10 in country=DE is still"),
+    ):
+        contents = replace(build_contents(rows, flags=flags), production="b")
+        assert write_headline(contents).startswith(headline), write_headline(contents)
 
 
 def test_rules_that_changed_are_named():
