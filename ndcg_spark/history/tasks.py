@@ -183,8 +183,8 @@ _NO_SPREAD = {
 }
 Count = tuple[int, "int | None"]
 """The day of a night, and its number of queries if it is known."""
-N_WITH_LIST = "n_with_list"
-"""Number of queries of a night that have a list; others may be in its mean, too."""
+N_WITH_LIST, DELIVERED = "n_with_list", "n_delivered"
+"""Numbers of queries of a night: see `_count_queries`."""
 LEVEL = 0.001
 """Level of the test against the night before: low, because a night has many groups and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
@@ -327,7 +327,7 @@ def _find_large_changes(row: dict[str, Any]) -> list[tuple[int, int]]:
 
 def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
     keys = {name: series[name] for name in SERIES}
-    nights = [night | {N_WITH_LIST: _count_with_list(night, keys)} for night in sort_nights(keys, series["nights"])]
+    nights = [night | _count_queries(night, keys) for night in sort_nights(keys, series["nights"])]
     first, last = _to_day(settings.start), _to_day(settings.end)
     by_day = {night["day"]: night for night in nights}
     run_nights = {row["day"]: row for row in series["run_nights"] or () if not row["segment_by"]}
@@ -364,9 +364,16 @@ def _add_rule(row: dict[str, Any], judgment: dict[str, Any], settings: FlagSetti
     return row | {"rule": _format_rule(row, settings)}
 
 
-def _count_with_list(night: dict[str, Any], series: dict[str, Any]) -> int | None:
-    n_queries, n_missing = night["n_queries"], int(night["n_missing"] or 0)
-    return None if n_queries is None else count_with_list(series["metric"], int(n_queries), n_missing, night[RULES])
+def _count_queries(night: dict[str, Any], series: dict[str, Any]) -> dict[str, int | None]:
+    """Count the queries with a list, and those by which a night has lost some.
+
+    For a run these are the same: other lists were not delivered. A segment without lists has lost its items.
+    """
+    if night["n_queries"] is None:
+        return {N_WITH_LIST: None, DELIVERED: None}
+    n_queries, n_missing = int(night["n_queries"]), int(night["n_missing"] or 0)
+    n = count_with_list(series["metric"], n_queries, n_missing, night[RULES])
+    return {N_WITH_LIST: n, DELIVERED: n_queries if series["segment_by"] else n}
 
 
 def _find_comparable_nights(
@@ -458,7 +465,7 @@ def _judge_by_night_before(
     night: dict[str, Any], earlier: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Name the night before, and compare a night with it if the errors of both are known."""
-    earlier = [earlier[at] for at in find_full_nights(_list_counts(earlier), night[N_WITH_LIST])]
+    earlier = [earlier[at] for at in find_full_nights(_list_counts(earlier), night[DELIVERED])]
     before = earlier[-1]
     history: dict[str, Any] = {"before": day_to_date(before["day"])}
     for name, column in (("history_days", "day"), ("history_values", "value"), ("history_errors", "std_error")):
@@ -472,14 +479,14 @@ def _judge_by_night_before(
 
 
 def _list_counts(nights: Sequence[dict[str, Any]]) -> list[Count]:
-    return [(night["day"], night[N_WITH_LIST]) for night in nights]
+    return [(night["day"], night[DELIVERED]) for night in nights]
 
 
 def _find_few_queries(night: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the queries of a night that lost some, and of the night before; else nothing."""
     counts = _list_counts(before)
-    full = find_night_before_loss(counts, night["day"], night[N_WITH_LIST])
-    return {} if full is None else {"n_queries": night[N_WITH_LIST], "queries_before": counts[full][1]}
+    full = find_night_before_loss(counts, night["day"], night[DELIVERED])
+    return {} if full is None else {"n_queries": night[DELIVERED], "queries_before": counts[full][1]}
 
 
 def has_few_queries(n_queries: int | None, usual: int | None) -> bool:
