@@ -18,6 +18,7 @@ from ndcg_spark.history.tasks import LEVEL
 from ndcg_spark.metrics import judge_change
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (
+    UNCOUNTED,
     Change,
     ComparisonRow,
     Distribution,
@@ -217,7 +218,9 @@ def _find_thin_runs(contents: Contents) -> News:
             text = f"{rows} ({_format_percent(rejected)}{usually}) were rejected as bad{reason}"
             losses.append((rejected, mean.run, f"{text}; {_describe_queries(result, contents)}"))
         elif result.lost_from is not None:
-            reason, n = max(mean.uncounted, key=lambda pair: pair[1], default=("", 0))
+            told = UNCOUNTED["n_missing"] if mean.n_with_list < mean.n_queries else ""
+            reasons = [(reason, n) for reason, n in mean.uncounted if reason != told]
+            reason, n = max(reasons, key=lambda pair: pair[1], default=("", 0))
             others = f"; {w.format_count(n)} {reason}" if 2 * n >= mean.n_with_list else ""
             text = f"only {_describe_queries(result, contents)}{others}"
             losses.append((1 - mean.n_with_list / result.lost_from.mean.n_with_list, mean.run, text))
@@ -298,7 +301,9 @@ def _describe_queries(result: RunResult, contents: Contents) -> str:
     if result.lost_from is not None:
         before, since = result.lost_from.mean, result.lost_from.run_date
     has_missing = any(night is not None and night.n_with_list < night.n_queries for night in (mean, before))
-    text = f"{_count_queries(mean.n_with_list)} in the mean{' with a list' if has_missing else ''}"
+    text = f"{_count_queries(mean.n_queries)} in the mean"
+    if has_missing:
+        text = f"{w.format_count(mean.n_with_list)} of {text} {'has' if mean.n_with_list == 1 else 'have'} a list"
     if before is None:
         return text
     night = name_night(since, contents.run_date)

@@ -179,7 +179,7 @@ def test_a_third_of_the_lists_arrived(tmp_path):
     run_night(nights[0], {0, 1, 2})
     run_night(nights[1], {0})
     code, _, lead, crosses = write_report(tmp_path, "--run-date", nights[1], "--gate", "ndcg@1>=0.3")
-    only = "{}: only 130 queries in the mean with a list, 390 on the night before; 260 judged, but without a list"
+    only = "{}: only 130 of 390 queries in the mean have a list, 390 on the night before"
     assert (code, lead) == (3, only.format("new"))
     assert crosses[0] == f"{only.format('old')}."
     # Queries without a list are worth 0, too, but show nothing of a ranking.
