@@ -41,7 +41,7 @@ def count_with_list(metric: str, n_queries: int, n_missing: int | None, rules: s
     """
     known = read_rules(rules)
     is_counted = known.get("missing_query") == "zero" and known.get("weight") != "yes"
-    return n_queries - (n_missing or 0) if is_counted and has_value_without_list(metric) else n_queries
+    return max(n_queries - (n_missing or 0), 0) if is_counted and has_value_without_list(metric) else n_queries
 
 
 def have_same_rules(first: str | None, second: str | None) -> bool | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
@@ -431,9 +432,9 @@ def _judge_night(
     if night["value"] is None:
         return {"status": NO_VALUE}
     earliest = -math.inf if settings.lookback is None else night["day"] - settings.lookback
-    recent = [other for other in before if other["value"] is not None and other["day"] >= earliest]
-    comparable = [other for other in recent if _is_history(other, night)]
+    comparable = [other for other in before if other["value"] is not None and _is_history(other, night)]
     few = _find_few_queries(night, comparable)
+    comparable = [other for other in comparable if other["day"] >= earliest]
     history = [other for other in comparable if (night["day"] - other["day"]) % 7 == 0]
     weekday = _WEEKDAYS[day_to_date(night["day"]).weekday()]
     if len(history) < settings.limits[0][0]:
@@ -495,18 +496,32 @@ def has_few_queries(n_queries: int | None, usual: int | None) -> bool:
 
 
 def find_night_before_loss(counts: Sequence[Count], day: int, n_queries: int | None) -> int | None:
-    """Find the position of the night before, if a night has few queries beside it, and beside the week before.
+    """Find the position of the night beside which a night has few queries; None if they are usual.
 
-    Nights that have few beside this one are passed over: a night after a broken delivery may have lost some, too.
+    It has few beside the night before and that of a week before, or beside the latter alone if the night before had
+    as many as a week before it: Monday beside Monday, after a usual Sunday. Nights that have few beside this one are
+    passed over: a night after a broken delivery may have lost some, too.
     """
     full = len(counts) - 1
     while full >= 0 and (counts[full][1] is None or has_few_queries(counts[full][1], n_queries)):
         full -= 1
-    if full < 0 or not has_few_queries(n_queries, counts[full][1]):
+    if full < 0:
         return None
-    week_before = next((night for night in reversed(counts) if night[0] <= day - 7), (None, None))
-    is_usual = week_before[0] == day - 7 and week_before[1] and not has_few_queries(n_queries, week_before[1])
-    return None if is_usual else full
+    before, n_before = counts[full]
+    week_before = _find_day(counts, day - 7)
+    if week_before is None or not counts[week_before][1]:
+        return full if has_few_queries(n_queries, n_before) else None
+    if not has_few_queries(n_queries, counts[week_before][1]):
+        return None
+    if has_few_queries(n_queries, n_before):
+        return full
+    usual = _find_day(counts, before - 7)
+    return None if usual is None or has_few_queries(n_before, counts[usual][1]) else week_before
+
+
+def _find_day(counts: Sequence[Count], day: int) -> int | None:
+    at = bisect_left(counts, day, key=lambda night: night[0])
+    return at if at < len(counts) and counts[at][0] == day else None
 
 
 def find_full_nights(counts: Sequence[Count], n_queries: int | None) -> list[int]:

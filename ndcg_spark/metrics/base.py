@@ -297,6 +297,14 @@ def parse_metric(text: str) -> tuple[NamedMetric, str | None]:
 
 
 @cache
+def _find_metric(name: str) -> NamedMetric | None:
+    """Find a metric by its name in stored rows; None if it is unknown."""
+    try:
+        return parse_metric(name)[0]
+    except InvalidParameterError:
+        return None
+
+
 def direction_of(name: str) -> bool | None:
     """Return `larger_is_better` of a metric, by its name in stored rows; None for a name that is unknown.
 
@@ -305,29 +313,24 @@ def direction_of(name: str) -> bool | None:
     >>> direction_of("p(rel=2)"), direction_of("ils"), direction_of("tied_share")
     (True, False, None)
     """
-    try:
-        return parse_metric(name)[0].larger_is_better
-    except InvalidParameterError:
-        return None
+    metric = _find_metric(name)
+    return None if metric is None else metric.larger_is_better
 
 
-@cache
 def has_value_when_missing(name: str) -> bool:
     """Check if a query that a run misses counts as 0 in a comparison, by the name of the metric in stored rows.
 
     It is left out where an empty list has no value, and where smaller is better: 0 would reward the run. Queries of a
     metric with an unknown name count as 0.
     """
-    return direction_of(name) is not False and has_value_without_list(name)
+    metric = _find_metric(name)
+    return metric is None or (metric.larger_is_better is not False and not metric.undefined)
 
 
-@cache
 def has_value_without_list(name: str) -> bool:
     """Check if an empty list has a value, by the name of the metric in stored rows; True for an unknown name."""
-    try:
-        return not parse_metric(name)[0].undefined
-    except InvalidParameterError:
-        return True
+    metric = _find_metric(name)
+    return metric is None or not (metric.undefined or isinstance(metric, CatalogueMetric))
 
 
 def judge_change(name: str, difference: float) -> str:

@@ -185,9 +185,10 @@ class Trend(Section):
             return RunResult(mean=mean, change=Change(kind="first"))
         now, earlier = points[-1], points[:-1]
         with_values = [point for point in earlier if point.mean.value is not None]
-        full_nights = night_flags.find_full_nights(_list_counts(with_values), mean.n_with_list)
-        before = with_values[full_nights[-1]] if full_nights else None
         comparable = [point for point in with_values if now.is_like(point)]
+        nights = comparable or with_values
+        full_nights = night_flags.find_full_nights(_list_counts(nights), mean.n_with_list)
+        before = nights[full_nights[-1]] if full_nights else None
         full = night_flags.find_night_before_loss(
             _list_counts(comparable), now.run_date.toordinal(), mean.n_with_list
         )
@@ -205,7 +206,7 @@ class Trend(Section):
             change=change,
             flag=now.flag,
             before=None if before is None else before.mean,
-            lost_from=None if full is None else comparable[full],
+            lost_from=None if full is None or mean.value is None else comparable[full],
             week_before=week_before[0] if week_before else None,
             usual_rejected_share=median(rejected) if rejected else None,
         )

@@ -14,7 +14,7 @@ from ndcg_spark.core import labels
 from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE
 from ndcg_spark.history.causes import is_side_effect
 from ndcg_spark.history.settings import is_behind
-from ndcg_spark.history.tasks import LEVEL
+from ndcg_spark.history.tasks import LEVEL, has_few_queries
 from ndcg_spark.metrics import judge_change
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (
@@ -221,7 +221,7 @@ def _find_thin_runs(contents: Contents) -> News:
             told = UNCOUNTED["n_missing"] if mean.n_with_list < mean.n_queries else ""
             reasons = [(reason, n) for reason, n in mean.uncounted if reason != told]
             reason, n = max(reasons, key=lambda pair: pair[1], default=("", 0))
-            others = f"; {w.format_count(n)} {reason}" if 2 * n >= mean.n_with_list else ""
+            others = f"; {w.format_count(n)} {reason}" if n and 2 * n >= mean.n_with_list else ""
             text = f"only {_describe_queries(result, contents)}{others}"
             losses.append((1 - mean.n_with_list / result.lost_from.mean.n_with_list, mean.run, text))
     return [(run, text) for _, run, text in sorted(losses, key=lambda loss: (-loss[0], loss[1]))]
@@ -244,15 +244,16 @@ def _describe_few_queries(contents: Contents) -> list[str]:
     return lines
 
 
-def _describe_slow_changes(contents: Contents) -> Iterator[str]:
-    """Name runs that got worse since a week before, if no night of them is told to be worse than the one before it.
+def _describe_week(contents: Contents) -> Iterator[str]:
+    """Name runs that got worse since a week before, if they are not told to be worse tonight or since a flag.
 
-    The level is that of flags, with the errors of independent nights.
+    The level is that of flags, with the errors of independent nights. Nights that lost queries are left out.
     """
     falls = []
     for result in contents.results:
         mean, week_before = result.mean, result.week_before
-        if week_before is None or _find_trouble(mean.run, contents) or result.change.kind != "unclear":
+        is_told = _find_trouble(mean.run, contents) or result.change.kind != "unclear" or result.lost_from is not None
+        if is_told or week_before is None or has_few_queries(week_before.n_with_list, mean.n_with_list):
             continue
         is_comparable = mean.rules is not None and mean.rules == week_before.rules
         change = compare_nights(mean, week_before, None, same=is_comparable, level=1 - LEVEL)
@@ -262,7 +263,7 @@ def _describe_slow_changes(contents: Contents) -> Iterator[str]:
             falls.append(f"{name}from {before} to {value}")
     if falls:
         since = w.format_day((contents.run_date or date.max) - timedelta(days=7))
-        yield f"{contents.label} {_choose_verb(contents)} slowly since {since}: {', '.join(falls)}."
+        yield f"{contents.label} {_choose_verb(contents)} within a week, since {since}: {', '.join(falls)}."
 
 
 def _describe_rejected(contents: Contents) -> Iterator[str]:
@@ -732,7 +733,7 @@ def _format_lines(news: News, contents: Contents, lead: str, subject: str = "", 
 def list_notices(contents: Contents) -> list[tuple[str, str]]:
     """List news that is not bad, each with its colour: few queries, other flags, recoveries, and missing nights."""
     facts = [*_describe_few_queries(contents), *_describe_rejected(contents), *_describe_repeat(contents)]
-    facts += _describe_slow_changes(contents)
+    facts += _describe_week(contents)
     lines = [("neutral", line) for line in facts]
     lines += [(tone, line) for tone, line in _format_flags(contents) if tone != "worse"]
     headline = write_headline(contents) if len(contents.results) > 1 else ""  # else the page has none

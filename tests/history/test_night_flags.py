@@ -311,6 +311,8 @@ def test_a_run_without_rows_is_missing_once_for_seven_nights():
         ([800, None, 300, 800], {2}),
         ([300, 800, 800, 800, 800, 800, 800, 300], set()),  # as few as a week before
         ([300, 800, 800, 800, 800, 800, 800, 150], {7}),
+        ([*[1000] * 5, 400, 400] * 2 + [400] * 3, {5, 14}),  # a Monday with as few as on a usual Sunday, told once
+        ([*[1000] * 5, 400, 400] * 3, {5}),  # weekends, told in the first week
         ([800, 100, 300], {1, 2}),  # the thin night is passed over
         ([100, 800, 400], {2}),
     ],

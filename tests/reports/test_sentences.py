@@ -535,8 +535,26 @@ def test_notices_name_a_fall_since_a_week_before(fall, rules, told):
         for night, part, rule in ((week_ago, 0.0, 0), (night_before, 0.9, 1), (NIGHTS[2], 1.0, 1)):
             rows.append(build_metric_row(run, night, 0.4 + part * change, 0.0014, rules=rules[rule]))
     contents = build_contents(rows)
-    text = f"NDCG@10 fell slowly since 24 January 2026: a from 0.4000 to {0.4 - fall:.4f}."
-    assert [text] * told == [line for _, line in list_notices(contents) if "slowly" in line]
+    text = f"NDCG@10 fell within a week, since 24 January 2026: a from 0.4000 to {0.4 - fall:.4f}."
+    assert [text] * told == [line for _, line in list_notices(contents) if "within a week" in line]
+
+
+def test_a_week_before_that_lost_queries_says_nothing_of_a_fall():
+    for n_before, n, told in ((1000, 1000, True), (500, 1000, False), (1000, 500, False)):
+        nights = ((7, 0.5, n_before), (1, 0.4, 1000), (0, 0.4, n))
+        rows = [build_metric_row("", NIGHTS[2] - timedelta(days=back), value, 0.002, n_queries=n_queries, rules="a")
+                for back, value, n_queries in nights]  # fmt: skip
+        assert any("within a week" in line for _, line in list_notices(build_contents(rows))) is told
+
+
+def test_nights_of_other_rules_are_not_what_a_night_is_compared_with():
+    """Nor do they say that the night before lost queries."""
+    nights = zip(NIGHTS, (1000, 450, 560), ("x=1", "x=2", "x=2"), strict=True)
+    rows = [build_metric_row("", night, 0.4, 0.002, n_queries=n, rules=rules) for night, n, rules in nights]
+    contents = build_contents(rows)
+    (result,) = contents.results
+    assert (result.change.since, result.change.kind, result.lost_from) == (NIGHTS[1], "unclear", None)
+    assert find_bad_news(contents) == ""
 
 
 def test_a_night_that_cannot_be_compared_is_bad():
