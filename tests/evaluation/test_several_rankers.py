@@ -66,7 +66,11 @@ def test_what_is_left_out_is_told_below_the_means(capsys):
     missing = "queries, those of 2 runs added up: 4 in the mean, among them 0 with nothing relevant, 1 missing; left"
     for rows, given, expected in (
         (plain, {}, []),
-        (odd, {}, [f"{left_out} out: 1 unjudged", rejected, f"{fewer} are in a separate table (judgments=)."]),
+        (
+            odd,
+            {},
+            [f"{left_out} out: 1 unjudged", rejected, f"{fewer} relevances are in a separate table (judgments=)."],
+        ),
         (odd[:3], {"judgments": judgments}, [f"{missing} out: 0 unjudged"]),
     ):
         data = table(rows, columns)

@@ -317,7 +317,7 @@ def test_queries_outside_a_sample_are_not_missing():
 def test_history_has_no_nights_of_other_rules(name):
     """28 nights of 0.5, then one of 0.1: far from usual, if there is a history."""
     rules = {**build_differing(), "nothing": BASE}[name].rules
-    night = {"value": 0.5, "std_error": 0.001, "config_hash": "x", "n_queries": 9}
+    night = {"value": 0.5, "std_error": 0.001, "config_hash": "x", "n_queries": 9, "n_missing": 0}
     nights = [{**night, "day": day, "rules": BASE.rules} for day in range(28)]
     nights.append({**night, "day": 28, "value": 0.1, "config_hash": "y", "rules": rules})
     series = {**KEYS, "nights": nights, "run_nights": [], "table_nights": None}
@@ -327,7 +327,7 @@ def test_history_has_no_nights_of_other_rules(name):
 
 
 def test_without_rules_a_history_is_that_of_one_configuration():
-    night = {"value": 0.5, "std_error": 0.001, "n_queries": 9}
+    night = {"value": 0.5, "std_error": 0.001, "n_queries": 9, "n_missing": 0}
     nights = [{**night, "day": day, "config_hash": "x", "rules": ""} for day in range(28)]
     for config_hash, rules, n in (("x", BASE.rules, 28), ("x", "", 28), ("y", BASE.rules, 0), ("y", "", 0)):
         series = {**KEYS, "nights": [*nights, {**night, "day": 28, "config_hash": config_hash, "rules": rules}]}
