@@ -214,7 +214,7 @@ def _format_no_flag(facts: Mapping[str, Any], settings: FlagSettings) -> str:
         return "no flag" if usual else "nothing could be judged: no night has a value"
     n = short_history["nights"] or 0
     if not n:
-        return "nothing could be judged: there is no earlier night"
+        return "nothing could be judged yet: no earlier night to compare with"
     lacks = f"{n:,} earlier {'night' if n == 1 else 'nights'}, {settings.fewest_any_day} needed"
     if usual:
         return f"no flag; some could not be judged by history: {lacks}"

@@ -571,8 +571,9 @@ def flag_changes(
     one on the latest seven nights (within 31 days) or on some of them. A segment is missing only if its run was
     computed by the same `config_hash` on these nights, or by the same `rules` with other segments of the same
     columns, and if their `n_queries` make a night without any query improbable (at most 1 %). `median` is then the
-    last value. Segments of a run that has no row are not listed. A run has `few_queries` if its value
-    is not flagged, but at most half as many queries have a list as on the night before, and as a week before.
+    last value. Segments of a run that has no row are not listed. A run has `few_queries` if its value is not flagged,
+    but at most half as many queries have a list as on the night before and as a week before; after a night that had
+    as many as a week before it, a week before is enough.
     Spark cost: one shuffle of rows per night and two small ones, no action, three scans of the table, one pass
     through Python workers. A worker holds the nights of the series in its batch. With `per_query` also an action that
     lists segment sets, metrics and cutoffs, and shuffles of the queries of the nights that are paired, with the night

@@ -257,7 +257,7 @@ class RunResult:
     before: Mean | None = None
     """The earlier night of `change`."""
     lost_from: TrendPoint | None = None
-    """The night before, if this one has at most half of its queries."""
+    """The night beside which this one has lost queries, by the rule of `flag-changes`."""
     week_before: Mean | None = None
     """The night a week before."""
     usual_rejected_share: float | None = None

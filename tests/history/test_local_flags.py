@@ -23,7 +23,7 @@ RULES = ("gain=linear;ties=worst", "gain=exponential;ties=worst")
 KEYS = {"run_date": pa.date32(), **dict.fromkeys(("run", "config_hash", "rules", "dataset"), pa.string())}
 METRIC_TYPES = {
     **KEYS, **dict.fromkeys(("segment_by", "segment", "metric"), pa.string()), "k": pa.int32(),
-    "value": pa.float64(), "std_error": pa.float64(), "n_queries": pa.int64(),
+    "value": pa.float64(), "std_error": pa.float64(), "n_queries": pa.int64(), "n_missing": pa.int64(),
     "computed_at": pa.timestamp("us", "UTC"),
 }  # fmt: skip
 QUERY_TYPES = {
@@ -59,13 +59,15 @@ def build_metrics(numbers: np.random.Generator, nights: list[Night]) -> Iterator
             for metric, k in METRICS:
                 if numbers.random() < 0.05 or (by and night.shift and numbers.random() < 0.3):
                     continue
+                n = int(numbers.integers(0, 40))
                 value = 0.5 + night.shift + 0.02 * numbers.standard_normal()
                 rules = night.keys["rules"]
                 yield {
                     **night.keys, "segment_by": by, "segment": segment, "metric": metric, "k": k,
-                    "rules": rules and f"{rules};weight=yes",
+                    "rules": rules and f"{rules};missing_query=zero;weight={'yes' if k == 5 else 'no'}",
                     "value": None if numbers.random() < 0.03 else round(value, int(numbers.choice([1, 6]))),
-                    "std_error": None if numbers.random() < 0.1 else 0.01, "n_queries": int(numbers.integers(0, 40)),
+                    "std_error": None if numbers.random() < 0.1 else 0.01,
+                    "n_queries": n, "n_missing": None if n == 7 else n * 7 % (n + 1),
                     "computed_at": datetime(2026, 3, 1, int(numbers.integers(24)), tzinfo=timezone.utc),
                 }  # fmt: skip
 
@@ -131,13 +133,15 @@ def test_engines_flag_the_same(seed, tmp_path):
         ("--from", "2026-01-01", "--direction", "both", "--verbose"),
         ("--metrics", f"{SMALLER},ndcg@5", "--lookback", "20", "--fail-on-flag"),
     ]
-    weekdays, lasting = set(), 0
+    weekdays, lasting, few = set(), 0, 0
     for options in (paired, others[seed % 2]):
         ended, rows = run_both(tmp_path, "--input", metrics, *options)
         assert ended.code in (0, 3), ended.err
         weekdays |= {row["weekday"] for row in rows}
         lasting += sum(row["status"] in (tasks.ONGOING, tasks.RECOVERED) for row in rows)
+        few += sum(row["status"] == tasks.FEW_QUERIES for row in rows)
         assert len(rows) > 3
+    assert few > 3
     assert {"any", "before", "before_paired"} <= weekdays
     assert lasting > 3
 

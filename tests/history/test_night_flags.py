@@ -365,7 +365,7 @@ def test_queries_that_count_as_0_for_want_of_a_list_are_lost(columns, n_queries,
         ([800, 390, 760], [0.9, 0.2, 0.7], [None, 0.9, 0.9]),  # few beside the night before, not beside the later one
         ([800, 390, 390, 760], [0.9, 0.2, 0.3, 0.7], [None, 0.9, 0.2, 0.3]),  # a loss that lasts is one night
         ([800, 0, 800], [0.9, 0.0, 0.7], [None, 0.9, 0.9]),
-        ([300, 800], [0.9, 0.7], [None, 0.9]),  # there is no other
+        ([300, 800], [0.9, 0.7], [None, 0.9]),  # the only one
     ],
 )
 def test_nights_that_lost_queries_are_passed_over(n_queries, values, medians):
