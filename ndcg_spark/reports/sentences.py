@@ -11,6 +11,7 @@ from statistics import NormalDist
 
 from ndcg_spark.comparison.settings import describe_unpaired
 from ndcg_spark.core import labels
+from ndcg_spark.core.student import t_quantile
 from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE
 from ndcg_spark.history.causes import is_side_effect
 from ndcg_spark.history.settings import is_behind
@@ -525,21 +526,9 @@ def find_worse_segments(contents: Contents) -> list[SegmentRow]:
         n = min(row.mean.n_queries, row.before.n_queries if row.before else 0)
         difference, half = row.change.difference or 0.0, row.change.half or 0.0
         loss = -difference if contents.larger_is_better else difference
-        if n >= MIN_QUERIES and loss > half / normal * compute_t_quantile(tail, n - 1):
+        if n >= MIN_QUERIES and loss > half / normal * t_quantile(1 - tail, n - 1):
             worse.append(row)
     return sorted(worse, key=lambda row: -abs(row.change.difference or 0.0))
-
-
-def compute_t_quantile(tail: float, df: int) -> float:
-    """Quantile of Student's t, `df` >= 4. Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5."""
-    z = NormalDist().inv_cdf(1 - tail)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / float(df) ** power for power, term in enumerate(terms, start=1))
 
 
 def _list_watched(contents: Contents) -> list[RunResult]:

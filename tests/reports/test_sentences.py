@@ -34,7 +34,6 @@ from ndcg_spark.reports.queries import _put_losers_first, read_changed_queries
 from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Differences, Flags, check_summary, choose_title
 from ndcg_spark.reports.sentences import (
-    compute_t_quantile,
     describe_change,
     describe_difference,
     describe_unjudged,
@@ -607,11 +606,18 @@ def test_find_worse_segments_corrects_for_the_number_of_segments():
     assert sum(row.change.kind == "down" for row in contents.segments.rows) == 3  # each beyond its own interval
 
 
-@pytest.mark.parametrize("df", [4, 9, 29, 399])
-@pytest.mark.parametrize("tail", [0.025, 0.00025])
-def test_compute_t_quantile(df, tail):
-    exact = scipy.stats.t.isf(tail, df)
-    assert compute_t_quantile(tail, df) == pytest.approx(exact, rel=0.08 if df == 4 else 0.002)
+@pytest.mark.parametrize("part", [0.99, 1.01])
+def test_a_segment_of_five_queries_is_news_beyond_the_limit_of_student(part):
+    """Two segments, 95 %, 4 degrees of freedom: the limit is t(0.9875) times the error of both nights, from SciPy."""
+    limit = scipy.stats.t.isf(0.0125, 4) * 0.02 * 2**0.5
+    rows = [
+        build_metric_row("", night, value, 0.02, segment_by=by, segment=name, n_queries=n)
+        for night, value in ((NIGHTS[1], 0.4), (NIGHTS[2], 0.4 - part * limit))
+        for by, name, n in (("", None, 400), ("city", "small", 5))
+    ]
+    rows += [build_metric_row("", night, 0.4, 0.02, segment_by="city", segment="same") for night in NIGHTS[1:3]]
+    worse = [row.mean.segment for row in find_worse_segments(build_contents(rows))]
+    assert worse == (["small"] if part > 1 else [])
 
 
 def test_warnings_name_worse_segments_unless_the_pair_is_worse_overall(whole):
