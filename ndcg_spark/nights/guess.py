@@ -26,7 +26,8 @@ NAMES = {
     "rank": "rank position pos place",
     "relevance": "relevance rel relevance_grade relevance_label label grade rating judgment judgement gain target "
     "y_true qrel clicked is_relevant relevant",
-    "run": "run ranker retriever model model_name system variant algorithm run_id run_name tag arm",
+    "run": "run ranker retriever model model_name system variant algorithm run_id run_name tag arm model_version "
+    "model_id ranker_name ranker_id ranker_version",
 }
 """Common column names, the most common first."""
 SEGMENTS = (

@@ -247,7 +247,10 @@ def test_an_id_that_may_be_something_else_is_not_taken_for_an_item(folder, other
     assert_refused(init("--input", "rankings.parquet"), "the item, such as item_id", "--item-col")
 
 
-def test_the_id_of_a_model_is_that_of_the_run(folder):
-    write_table(folder / "rankings.parquet", ONE_ID | {"model_id": ["s", "s"]})
+@pytest.mark.parametrize("column", ["model_id", "model_version", "ranker_id"])
+def test_the_id_of_a_model_is_that_of_the_run(folder, column):
+    write_table(folder / "rankings.parquet", ONE_ID | {column: ["s", "s"]})
     assert init("--input", "rankings.parquet").code == 0
-    assert 'item-col = "clip_id"' in (folder / "night.toml").read_text("utf-8")
+    text = (folder / "night.toml").read_text("utf-8")
+    assert 'item-col = "clip_id"' in text
+    assert f'run-col = "{column}"' in text
