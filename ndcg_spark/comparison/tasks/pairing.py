@@ -266,9 +266,7 @@ def _refuse_differing_ideals(
         ends = " and ".join(
             f"{of_runs[run]:g} in {settings.runs[run]!r}" for run in (np.nanargmin(of_runs), np.nanargmax(of_runs))
         )
-        problem = (
-            f"has two values of IDCG, {ends}: one lacks rows, or the runs were evaluated with different judgments"
-        )
+        problem = f"has two values of IDCG, {ends}: one lacks rows, such as rejected ones, or the judgments differ"
         hint = "pass the relevances as one table for all runs"
         _refuse_query(rows, row, f"{problem}; {hint} ({option('judgments')})", settings)
 
