@@ -330,13 +330,15 @@ def find_missing_series(metrics: DataFrame, night: date) -> DataFrame:
 def _collect_series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     """Collect the nights of each series, of its run and of the table, from which it may be missing; lazy."""
     day, by_hash = days_since_epoch(F.col(NIGHT)).alias("day"), read_config_hash(rows).alias("config_hash")
-    numbers = [_read_number(rows, name) for name in ("value", "std_error", "n_queries", "n_missing")]
-    night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), *numbers)
+    numbers = ("value", "std_error", "n_queries", "n_missing")
+    columns = [_read_number(rows, name) for name in numbers]
+    night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), *columns)
     first, first_of_runs = tasks.find_first_nights(settings)
     series = rows.where(is_between(F.col(NIGHT), first, settings.end)).groupBy(*tasks.SERIES)
     latest = rows.where(is_between(F.col(NIGHT), first_of_runs, settings.end))
     sets = latest.withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
-    run_night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), "segment_by")
+    counts = [F.when(F.col("segment_by") == "", _read_number(rows, name)).alias(name) for name in numbers[2:]]
+    run_night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), "segment_by", *counts)
     runs = sets.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(F.collect_set(run_night).alias("run_nights"))
     table = latest.agg(F.collect_set(day).alias("__table"))
     on = reduce(and_, [F.col(name).eqNullSafe(F.col(f"__{name}")) for name in _OF_RUN])
@@ -552,6 +554,8 @@ def flag_changes(
           `before`: too few, so that the night was held against the one before it (its value is `median`, the standard
           error of the difference is `spread`); `before_paired`: likewise, by the mean difference of the queries that
           both nights have and its standard error; `before_flag`: an ongoing change against the night before its flag,
+        - `reference_night` (date): the night of `median`, if that is the value of a single night, else null,
+        - `change_night` (date): of a status `ongoing` or `recovered`: the night of the change, else null,
         - `rule` (string): all that in words.
 
     Raises

@@ -53,8 +53,9 @@ _PER_QUERY_TYPES = {
 }
 _OF_RUN = ("run", "metric", "k")
 """Keys that the series of a run share with its series over all queries."""
-_RUN_NIGHT = ("day", "config_hash", RULES, "segment_by")
-_SERIES_NIGHT = ("day", "value", "std_error", "config_hash", RULES, "n_queries", "n_missing")
+_COUNTS = ("n_queries", "n_missing")
+_RUN_NIGHT = ("day", "config_hash", RULES, "segment_by", *_COUNTS)
+_SERIES_NIGHT = ("day", "value", "std_error", "config_hash", RULES, *_COUNTS)
 _COMPARED = ("segment_by", "segment", "metric", "k")
 _SERIES_PER_BATCH = 1000
 
@@ -243,6 +244,10 @@ def collect_series(rows: pa.Table, settings: FlagSettings) -> Iterator[pa.Record
     first, first_of_runs = tasks.find_first_nights(settings)
     series, nights = _collect_by(tasks.SERIES, _SERIES_NIGHT, select_nights(rows, first, settings.end))
     latest = select_nights(rows, first_of_runs, settings.end)
+    is_overall = pc.equal(latest.column("segment_by"), "")
+    for name in _COUNTS:
+        counts = pc.if_else(is_overall, latest.column(name), None)
+        latest = latest.set_column(latest.schema.get_field_index(name), name, counts)
     distinct = latest.group_by([*_OF_RUN, *_RUN_NIGHT], use_threads=False).aggregate([])
     runs, run_nights = _collect_by(_OF_RUN, _RUN_NIGHT, distinct)
     table_nights = pc.unique(latest.column("day")).to_pylist()

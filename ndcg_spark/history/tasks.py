@@ -157,6 +157,8 @@ FLAG_COLUMNS = {
     "n_nights": "bigint",
     "weekday": "string",
     "limit": "double",
+    "reference_night": "date",
+    "change_night": "date",
     "rule": "string",
 }
 TO_PAIR_COLUMNS = {
@@ -169,8 +171,8 @@ TO_PAIR_COLUMNS = {
 """Nights to compare query by query, with rules if known, the nights before, and what `_find_few_queries` returns."""
 PAIR_OF_FLAG = {"later": "date", "earlier": "date"}
 """Nights to compare because of an earlier flag."""
-MISSING_COLUMNS = {**FLAG_COLUMNS, "last_night": "date", "last_queries": "bigint"}
-"""Missing series, with their last night and its queries; `median` is the value of that night."""
+MISSING_COLUMNS = {**FLAG_COLUMNS, "last_queries": "bigint"}
+"""Missing series, with the queries of their last night."""
 PAIRED_COLUMNS = {
     **dict.fromkeys(("n_queries", "n_only_run", "n_only_baseline"), "bigint"),
     **dict.fromkeys(("difference", "std_error", "df"), "double"),
@@ -185,7 +187,7 @@ _NO_SPREAD = {
 Count = tuple[int, "int | None"]
 """The day of a night, and its number of queries if it is known."""
 N_WITH_LIST, DELIVERED = "n_with_list", "n_delivered"
-"""Numbers of queries of a night: see `_count_queries`."""
+"""Numbers of queries with a list on a night: of the series, and of its run, by which a night has lost some."""
 LEVEL = 0.001
 """Level of the test against the night before: low, because a night has many groups and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
@@ -219,9 +221,10 @@ def flag_nights(
     """Judge rows of `SERIES`, `nights`, `run_nights` and `table_nights`: `FLAG_COLUMNS` and more.
 
     `nights` is a list of struct<day, value, std_error, config_hash, rules, n_queries, n_missing>, in any order; `day`
-    counts from 1970. `run_nights` is a list of struct<day, config_hash, rules, segment_by>: nights of the same run,
-    metric and k, one row per segment set, `""` for all queries. `table_nights` is a list of days, null for segments:
-    a night that lacks the run is reported for all queries alone.
+    counts from 1970. `run_nights` is a list of struct<day, config_hash, rules, segment_by, n_queries, n_missing>:
+    nights of the same run, metric and k, one row per segment set, `""` for all queries; the numbers of others are
+    null. `table_nights` is a list of days, null for segments: a night that lacks the run is reported for all queries
+    alone.
     """
     schema = build_schema(columns)
     for batch in batches:
@@ -281,7 +284,7 @@ def judge_by_pairs(row: dict[str, Any], settings: FlagSettings) -> dict[str, Any
         return row
     flags = _find_flags(nights, judge, partial(is_flagged_side, settings.direction, row["metric"]))
     related = _relate_to_flags(tonight, judgment["status"], flags, judge)
-    return _add_rule(row, {"median": nights[-1]["value"], **judgment, **related}, settings)
+    return _add_rule(row, {**_refer_to(nights[-1]), "change_night": None, **judgment, **related}, settings)
 
 
 def _list_nights(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -328,10 +331,15 @@ def _find_large_changes(row: dict[str, Any]) -> list[tuple[int, int]]:
 
 def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
     keys = {name: series[name] for name in SERIES}
-    nights = [night | _count_queries(night, keys) for night in sort_nights(keys, series["nights"])]
+    run_nights = {row["day"]: row for row in series["run_nights"] or () if not row["segment_by"]}
+    counted = run_nights if keys["segment_by"] else {night["day"]: night for night in series["nights"]}
+    nights = [
+        night
+        | {N_WITH_LIST: _count_with_list(night, keys), DELIVERED: _count_with_list(counted.get(night["day"]), keys)}
+        for night in sort_nights(keys, series["nights"])
+    ]
     first, last = _to_day(settings.start), _to_day(settings.end)
     by_day = {night["day"]: night for night in nights}
-    run_nights = {row["day"]: row for row in series["run_nights"] or () if not row["segment_by"]}
     with_segments = {row["day"] for row in series["run_nights"] or () if row["segment_by"] == keys["segment_by"]}
     table_nights = sorted(series["table_nights"] or run_nights)
     for day in sorted({*by_day, *table_nights}):
@@ -365,16 +373,11 @@ def _add_rule(row: dict[str, Any], judgment: dict[str, Any], settings: FlagSetti
     return row | {"rule": _format_rule(row, settings)}
 
 
-def _count_queries(night: dict[str, Any], series: dict[str, Any]) -> dict[str, int | None]:
-    """Count the queries with a list, and those by which a night has lost some.
-
-    For a run these are the same: other lists were not delivered. A segment without lists has lost its items.
-    """
-    if night["n_queries"] is None:
-        return {N_WITH_LIST: None, DELIVERED: None}
-    n_queries, n_missing = int(night["n_queries"]), int(night["n_missing"] or 0)
-    n = count_with_list(series["metric"], n_queries, n_missing, night[RULES])
-    return {N_WITH_LIST: n, DELIVERED: n_queries if series["segment_by"] else n}
+def _count_with_list(night: Mapping[str, Any] | None, series: dict[str, Any]) -> int | None:
+    """Count the queries of a night that have a list; None if that is unknown."""
+    if night is None or night["n_queries"] is None:
+        return None
+    return count_with_list(series["metric"], int(night["n_queries"]), int(night["n_missing"] or 0), night[RULES])
 
 
 def _find_comparable_nights(
@@ -410,12 +413,16 @@ def _judge_missing(
     last = with_values[-1]
     return {
         "status": MISSING,
-        "median": last["value"],
+        **_refer_to(last),
         "n_nights": len(latest),
         "weekday": _ANY_DAY,
-        "last_night": day_to_date(last["day"]),
         "last_queries": None if last["n_queries"] is None else int(last["n_queries"]),
     }
+
+
+def _refer_to(night: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that say with which night a value is compared."""
+    return {"median": night["value"], "reference_night": day_to_date(night["day"])}
 
 
 def _to_day(night: date | None) -> int | None:
@@ -476,7 +483,7 @@ def _judge_by_night_before(
         return history
     flags = _find_flags(earlier, _judge_by_errors, is_flagged)
     related = _relate_to_flags(night, judgment["status"], flags, _judge_by_errors)
-    return {**history, "median": before["value"], **judgment, **related}
+    return {**history, **_refer_to(before), **judgment, **related}
 
 
 def _list_counts(nights: Sequence[dict[str, Any]]) -> list[Count]:
@@ -588,9 +595,13 @@ def _relate_to_flags(night: dict[str, Any], status: str, flags: list[Flag], judg
     for flag in flags[:position]:
         judgment = judge(night, flag.before)
         if judgment is not None and judgment["status"] == flag.status:
-            changed = {"status": ONGOING, "median": flag.before["value"], "weekday": BEFORE_FLAG}
-            return {**judgment, **changed, "flag": flag}
-    return {} if position is None else {"status": RECOVERED, "flag": flags[position]}
+            changed = {"status": ONGOING, "weekday": BEFORE_FLAG, **_refer_to(flag.before)}
+            return {**judgment, **changed, **_name_flag(flag)}
+    return {} if position is None else {"status": RECOVERED, **_name_flag(flags[position])}
+
+
+def _name_flag(flag: Flag) -> dict[str, Any]:
+    return {"flag": flag, "change_night": day_to_date(flag.night["day"])}
 
 
 def _get_status(judgment: dict[str, Any] | None) -> str:
@@ -624,7 +635,8 @@ def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
     if row["status"] == MISSING:
         n = row["last_queries"]
         over = "" if n is None else f" over {n:,} {'query' if n == 1 else 'queries'}"
-        return f"{name} has no value on {row['night']}; its last was {row['median']:.6f}{over} on {row['last_night']}"
+        last = f"its last was {row['median']:.6f}{over} on {row['reference_night']}"
+        return f"{name} has no value on {row['night']}; {last}"
     if row["status"] == NO_VALUE:
         return f"{name} has no value on {row['night']}"
     if row["status"] == FEW_QUERIES:
@@ -634,15 +646,15 @@ def _format_rule(row: dict[str, Any], settings: FlagSettings) -> str:
     short = f"{row.get('n_nights')} earlier nights are too few to judge {row['night']}"
     short += f" by history, {settings.fewest_any_day} are needed"
     if "flag" in row:
-        _, before, flagged = row["flag"]
+        before, change_night = row["flag"].before, row["change_night"]
         if row["status"] == ONGOING:
             return (
                 f"{name} is {row['value']:.6f} on {row['night']}, still different from {before['value']:.6f} on "
-                f"{day_to_date(before['day'])}, before it changed on {day_to_date(flagged['day'])}; {short}"
+                f"{day_to_date(before['day'])}, before it changed on {change_night}; {short}"
             )
         return (
             f"{name} is {row['value']:.6f} on {row['night']}, again as on {day_to_date(before['day'])} "
-            f"({before['value']:.6f}), before it changed on {day_to_date(flagged['day'])}; {short}"
+            f"({before['value']:.6f}), before it changed on {change_night}; {short}"
         )
     if is_against_night_before(row):
         scale = f"{row['spread']:.6f}; limit {row['limit']:.2f}, level {LEVEL:g}"

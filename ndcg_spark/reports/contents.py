@@ -294,8 +294,10 @@ class SegmentFlag:
     before: float | None = column("median", default=None)
     error: float | None = column("spread", default=None)
     """Standard error of the change, if the flag is against an earlier night."""
-    since: date | None = None
-    """Night of the flag of an ongoing change, and `before`, the value on the night before it."""
+    reference_night: date | None = None
+    """The night that `before` is of; None if it is a median, or in tables without that column."""
+    change_night: date | None = None
+    """Night of the change that is ongoing, or that is recovered from."""
 
     @property
     def name(self) -> str:

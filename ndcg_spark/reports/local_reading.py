@@ -18,7 +18,7 @@ from ndcg_spark.history.local import find_missing_series, name_nights
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import reading
 from ndcg_spark.reports.contents import Distribution, is_within_1
-from ndcg_spark.reports.reading import BEFORE, BINS, SEPARATOR, VALUE, Columns, FlagRows, Rows, Scope
+from ndcg_spark.reports.reading import BEFORE, BINS, SEPARATOR, VALUE, Columns, Rows, Scope
 from ndcg_spark.sources.local import LocalTable, filter_rows, find_result_obstacle, find_type_obstacle, read_columns
 
 _TIME = pa.timestamp("us", "UTC")
@@ -94,16 +94,6 @@ def _select_scope(rows: pa.Table, scope: Scope) -> pa.Table:
     return _select(rows, is_dataset, _equals(rows, "metric", scope.metric), _equals(rows, "k", scope.k))
 
 
-def _order_by(row: dict[str, Any], *columns: str) -> tuple[Any, ...]:
-    """Return a sort key by columns, null first."""
-    return tuple((row[name] is not None, row[name] if row[name] is not None else "") for name in columns)
-
-
-def _descend(value: float | None) -> float:
-    """Return a sort key for values of 0 and above: the largest first, null last."""
-    return 1.0 if value is None else -value
-
-
 def _seconds(row: dict[str, Any], column: str) -> int | None:
     return None if row[column] is None else int(row[column].timestamp() // 1)
 
@@ -161,8 +151,8 @@ class LocalMetrics(reading.MetricTable):
             if (row["run"] in scope.runs if row["segment_by"] else row["run"] not in scope.runs)
             and (row["segment_by"] or not runs or row["run"] in runs)
         ]
-        missing.sort(key=lambda row: _order_by(row, "run", "segment_by", "segment"))
-        missing.sort(key=lambda row: (row["segment_by"] != "", _descend(row["last_queries"])))
+        missing.sort(key=lambda row: reading.order_by(row, "run", "segment_by", "segment"))
+        missing.sort(key=lambda row: (row["segment_by"] != "", reading.descend(row["last_queries"])))
         return missing[: scope.limits.segments + 1], sum(row["segment_by"] != "" for row in missing)
 
     def read_segments(self, scope: Scope) -> tuple[Rows, int]:
@@ -186,8 +176,8 @@ class LocalMetrics(reading.MetricTable):
             | {f"before_{name}": before.get(key, {}).get(name) for name in reading.SEGMENT_COLUMNS}
             for key, row in now.items()
         ]
-        segment_rows.sort(key=lambda row: _order_by(row, "run", "segment_by", "segment"))
-        segment_rows.sort(key=lambda row: _descend(row["n_queries"]))
+        segment_rows.sort(key=lambda row: reading.order_by(row, "run", "segment_by", "segment"))
+        segment_rows.sort(key=lambda row: reading.descend(row["n_queries"]))
         return segment_rows[: scope.limits.segments], len(segment_rows)
 
 
@@ -199,67 +189,32 @@ class LocalFlags(reading.FlagTable):
         by = pc.fill_null(rows.column("segment_by"), "")
         self._table = rows.set_column(rows.schema.get_field_index("segment_by"), "segment_by", by)
 
-    def read(self, scope: Scope) -> FlagRows:
+    def _select(self, scope: Scope) -> pa.Table:
         flags = _select_scope(self._table, scope)
-        flags = _select(flags, pc.or_(pc.is_null(flags.column("run")), _is_in(flags, "run", scope.runs)))
-        keys, limit = ("run", "segment_by", "segment"), scope.limits.nights * len(scope.runs)
-        is_flag = _is_in(flags, "status", (night_flags.LOW, night_flags.HIGH))
-        flagged: Rows = _select(flags, is_flag).to_pylist()
-        flagged.sort(key=lambda row: _order_by(row, "run"))
-        flagged.sort(key=lambda row: row["night"] or date.min, reverse=True)
-        tonight: Rows = _select(flags, _equals(flags, "night", scope.run_date)).to_pylist()
-        tonight.sort(key=lambda row: _order_by(row, *keys))
-        by_status: dict[str, Rows] = {}
-        for row in tonight:
-            by_status.setdefault(row["status"], []).append(row)
-        segments = [
-            row for row in tonight if row["segment_by"] and row["status"] in (night_flags.LOW, night_flags.HIGH)
-        ]
-        segments.sort(key=lambda row: _descend(_distance(row)))
-        earlier: dict[tuple[date, str | None], Rows] = {}
-        for row in flagged:
-            if row["segment_by"] and _is_before(row, scope):
-                earlier.setdefault((row["night"], row["run"]), []).append(row)
-        larger_is_better = direction_of(scope.metric)
-        of_change = (*keys, "median")
-        earlier_flags = sorted((row for row in flagged if _is_before(row, scope)), key=lambda row: row["night"])
-        since = {tuple(row[key] for key in of_change): row["night"] for row in earlier_flags}  # the latest
-        ongoing = [
-            {**row, "since": since.get(tuple(row[key] for key in of_change))}
-            for row in by_status.get(night_flags.ONGOING, [])
-            if larger_is_better is None or row["z"] is None or (row["z"] < 0) == larger_is_better
-        ]
-        ongoing.sort(key=lambda row: (row["z"] is not None, _descend(_distance(row))))
+        return _select(flags, pc.or_(pc.is_null(flags.column("run")), _is_in(flags, "run", scope.runs)))
+
+    def _count(self, scope: Scope) -> dict[str, Any]:
+        flags = self._select(scope)
+        tonight = _select(flags, _equals(flags, "night", scope.run_date))
         nights = [night for night in pc.unique(flags.column("night")).to_pylist() if night is not None]
-        sources = [_seconds(row, "source_computed_at") for row in tonight]
-        return FlagRows(
-            nights=[row for row in flagged if not row["segment_by"]][:limit],
-            segments=segments[: scope.limits.segments],
-            recovered=by_status.get(night_flags.RECOVERED, [])[: reading.MAX_RECOVERED],
-            ongoing=ongoing[: scope.limits.segments],
-            earlier=[
-                {"night": night, "run": run, "n": len(rows), "farthest": max(rows, key=_rank_distance)}
-                for (night, run), rows in [item for item in earlier.items() if item[0][1] is not None][:limit]
-            ],
-            n_segments=len(segments),
-            n_earlier=sum(map(len, earlier.values())),
-            n_judged=len(tonight),
-            last=max((night for night in nights if scope.run_date and night <= scope.run_date), default=None),
-            source=max((source for source in sources if source is not None), default=None),
-        )
+        sources = [_seconds(row, "source_computed_at") for row in tonight.to_pylist()]
+        flagged = _select(flags, _is_in(flags, "status", (night_flags.LOW, night_flags.HIGH)))
+        segments = _select(flagged, pc.not_equal(flagged.column("segment_by"), "")).column("night").to_pylist()
+        return {
+            "n_segments": sum(night == scope.run_date for night in segments),
+            "n_earlier": sum(bool(night and scope.run_date and night < scope.run_date) for night in segments),
+            "n_judged": tonight.num_rows,
+            "last": max((night for night in nights if scope.run_date and night <= scope.run_date), default=None),
+            "source": max((source for source in sources if source is not None), default=None),
+        }
 
-
-def _distance(row: dict[str, Any]) -> float | None:
-    """Return how far a value is from usual, in units of its history."""
-    return None if row["z"] is None else abs(row["z"])
-
-
-def _rank_distance(row: dict[str, Any]) -> tuple[Any, ...]:
-    return (_distance(row) or 0.0, *_order_by(row, "segment_by", "segment"))
-
-
-def _is_before(row: dict[str, Any], scope: Scope) -> bool:
-    return scope.run_date is not None and row["night"] is not None and row["night"] < scope.run_date
+    def _read_notable(self, scope: Scope) -> Rows:
+        flags = self._select(scope)
+        flags = _select(flags, _is_in(flags, "status", reading.NOTABLE))
+        if scope.run_date is not None:
+            flags = _select(flags, pc.less_equal(flags.column("night"), pa.scalar(scope.run_date)))
+        rows: Rows = flags.to_pylist()
+        return rows
 
 
 class LocalComparisons(reading.ComparisonTable):
@@ -276,8 +231,8 @@ class LocalComparisons(reading.ComparisonTable):
             for row in rows
             if night is None or _is_of_night(row, night)
         ]
-        rows.sort(key=lambda row: _order_by(row, "run", "baseline", "segment_by", "segment"))
-        rows.sort(key=lambda row: (row["segment_by"] != "", _descend(row["n_queries"])))
+        rows.sort(key=lambda row: reading.order_by(row, "run", "baseline", "segment_by", "segment"))
+        rows.sort(key=lambda row: (row["segment_by"] != "", reading.descend(row["n_queries"])))
         return rows[: scope.limits.comparisons + 1]
 
     def find_last_night(self, scope: Scope) -> date | None:

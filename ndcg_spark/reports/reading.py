@@ -13,8 +13,9 @@ from ndcg_spark.core.labels import metric_at
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.errors import InputRefusedError, MissingColumnError
 from ndcg_spark.evaluation.rules import MIXED, RULES, format_difference, read_rules
+from ndcg_spark.history import tasks as night_flags
 from ndcg_spark.jobs.outputs import SOURCE_TIME
-from ndcg_spark.metrics import parse_metric
+from ndcg_spark.metrics import direction_of, parse_metric
 from ndcg_spark.reports.contents import ComparisonRow, Distribution, Mean, RunResult, list_columns
 from ndcg_spark.reports.settings import ReportLimits
 from ndcg_spark.reports.wording import format_day
@@ -23,6 +24,9 @@ MAX_DATASETS = 100
 MAX_MEANS = 20_000
 """Maximum of runs times metrics times cutoffs of a night."""
 MAX_RECOVERED = 10
+NOTABLE = (night_flags.LOW, night_flags.HIGH, night_flags.RECOVERED, night_flags.ONGOING)
+MAX_FLAGS = 10_000
+"""Maximum of flags that Spark sends for a report."""
 VALUE, BEFORE = "__value", "__before"
 """Columns of queries beside those of the table; columns of users may have any other name."""
 BINS = 20
@@ -88,7 +92,8 @@ FLAGS = Columns(
     types={
         **dict.fromkeys(("metric", "status", "dataset", "run", "segment_by", "segment", "weekday"), "string"),
         **dict.fromkeys(("z", "spread", "std_error", "value", "median"), "double"),
-        **{"k": "int", "night": "date", SOURCE_TIME: SECONDS},
+        **dict.fromkeys(("night", "reference_night", "change_night"), "date"),
+        **{"k": "int", SOURCE_TIME: SECONDS},
     },
 )
 
@@ -181,7 +186,7 @@ class FlagRows:
     """Segments flagged on the night, the farthest from usual first."""
     recovered: Rows
     ongoing: Rows
-    """Changes to the worse that last, with the night that was flagged (`since`), if its flag is in the table."""
+    """Changes to the worse that last."""
     earlier: Rows
     """Number of flagged segments (`n`) and the farthest of them (`farthest`), by earlier night and run."""
     n_segments: int
@@ -193,11 +198,68 @@ class FlagRows:
 
 
 class FlagTable(ABC):
-    """A table of flags."""
+    """A table of flags; `segment_by` is empty in rows of all queries."""
 
-    @abstractmethod
     def read(self, scope: Scope) -> FlagRows:
         """Read the flags of a night and of earlier nights."""
+        counts, rows = self._count(scope), self._read_notable(scope)
+        limit, n_segments = scope.limits.nights * len(scope.runs), scope.limits.segments
+        by_series = sorted(rows, key=lambda row: order_by(row, "run", "segment_by", "segment"))
+        newest = sorted(by_series, key=lambda row: row["night"] or date.min, reverse=True)
+        flagged = [row for row in newest if row["status"] in (night_flags.LOW, night_flags.HIGH)]
+        tonight = [row for row in by_series if row["night"] == scope.run_date]
+        flagged_segments = [row for row in flagged if row["segment_by"] and row["night"] == scope.run_date]
+        by_night: dict[tuple[date, str], Rows] = {}
+        for row in flagged:
+            if row["segment_by"] and row["run"] is not None and row["night"] != (scope.run_date or row["night"]):
+                by_night.setdefault((row["night"], row["run"]), []).append(row)
+        larger_is_better = direction_of(scope.metric)
+        ongoing = [
+            row
+            for row in tonight
+            if row["status"] == night_flags.ONGOING
+            and (larger_is_better is None or row["z"] is None or (row["z"] < 0) == larger_is_better)
+        ]
+        return FlagRows(
+            nights=[row for row in flagged if not row["segment_by"]][:limit],
+            segments=sorted(flagged_segments, key=lambda row: descend(_measure_distance(row)))[:n_segments],
+            recovered=[row for row in tonight if row["status"] == night_flags.RECOVERED][:MAX_RECOVERED],
+            ongoing=sorted(ongoing, key=lambda row: (row["z"] is not None, descend(_measure_distance(row))))[
+                :n_segments
+            ],
+            earlier=[
+                {"night": night, "run": run, "n": len(flags), "farthest": max(flags, key=_rank_distance)}
+                for (night, run), flags in list(by_night.items())[:limit]
+            ],
+            **counts,
+        )
+
+    @abstractmethod
+    def _count(self, scope: Scope) -> dict[str, Any]:
+        """Return `n_segments`, `n_earlier`, `n_judged`, `last` and `source` of `FlagRows`."""
+
+    @abstractmethod
+    def _read_notable(self, scope: Scope) -> Rows:
+        """Read the rows with a status of `NOTABLE` up to the night of the report: at most `MAX_FLAGS`, the newest."""
+
+
+def order_by(row: Mapping[str, Any], *columns: str) -> tuple[Any, ...]:
+    """Return a sort key by columns, null first."""
+    return tuple((row[name] is not None, row[name] if row[name] is not None else "") for name in columns)
+
+
+def descend(value: float | None) -> float:
+    """Return a sort key for values of 0 and above: the largest first, null last."""
+    return 1.0 if value is None else -value
+
+
+def _measure_distance(row: Mapping[str, Any]) -> float | None:
+    """Return how far a value is from usual, in units of its history."""
+    return None if row["z"] is None else abs(row["z"])
+
+
+def _rank_distance(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (_measure_distance(row) or 0.0, *order_by(row, "segment_by", "segment"))
 
 
 class ComparisonTable(ABC):

@@ -116,7 +116,9 @@ def _describe_flag(row: Row) -> str:
     """Describe a flag: its status, its distance from the usual value, and its note."""
     z = row.get("z")
     parts = [clean_text(row["status"])] if row.get("status") else []
-    usual = "the latest earlier night" if night_flags.is_against_night_before(row) else "the usual value"
+    usual, reference_night = "the usual value", row.get("reference_night")
+    if night_flags.is_against_night_before(row):
+        usual = "an earlier night" if reference_night is None else w.name_night(reference_night, row["night"])
     if z is not None:
         side = "below" if z < 0 else "above"
         paired = ", query by query" if row.get("weekday") == night_flags.BEFORE_PAIRED else ""
@@ -235,7 +237,7 @@ class Missing:
         all_series = [
             contents.MissingSeries(
                 last=read(Mean, row, value=row["median"], n_queries=row["last_queries"] or 0, std_error=None),
-                night=row["last_night"],
+                night=row["reference_night"],
             )
             for row in rows
         ]

@@ -69,15 +69,9 @@ def choose_flag_tone(flag: str, contents: Contents) -> str:
     return "worse" if kind is None else choose_tone(kind, contents)
 
 
-def name_night(since: date | None, night: date | None) -> str:
-    if since is not None and night is not None and night - since == timedelta(days=1):
-        return "the night before"
-    return w.format_day(since)
-
-
 def describe_change(change: Change, night: date | None, decimals: int) -> str:
     """Describe how a mean changed, with a direction only if the difference exceeds its error."""
-    before = name_night(change.since, night)
+    before = w.name_night(change.since, night)
     if change.kind == "first":
         return "no earlier night to compare with"
     if change.kind == "lost":
@@ -132,22 +126,28 @@ def _find_worst(contents: Contents) -> tuple[str, str]:
 def _check_in_order(contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield each kind of bad news (empty if there is none) and the next step, the worst first."""
     yield _find_late_table(contents), "Check in the run log or the scheduler whether the job of the next night ran."
-    missing_runs = _describe_missing_runs(contents)
-    yield next(iter(missing_runs), ""), f"Check whether the input has its rows. {_RUN_AGAIN}"
+    yield _find_missing_run(contents)
     yield _find_empty_run(contents), f"{_SEE_ROWS} {_RUN_AGAIN}"
     yield from _check_queries_gates_and_flags(contents)
     yield _find_worse_run(contents), _SEE_SEGMENTS
-    yield from _check_queries_gates_and_flags(replace(contents, production=None))  # before news that is old
+    others = replace(contents, production=None)  # what is new about them is told before what is old
+    yield _find_missing_run(others, since=contents.night_before)
+    yield from _check_queries_gates_and_flags(others)
     yield _choose_watched(_find_ongoing(contents), contents), _SEE_FLAGGED
     empty_segments = _choose_watched(_find_empty_segments(contents), contents)
     yield empty_segments, f"Check whether the input has its queries. {_RUN_AGAIN}"
     yield _find_worse_segment(contents), _SEE_SEGMENTS
-    missing_runs = _describe_missing_runs(replace(contents, production=None))
-    yield next(iter(missing_runs), ""), f"Check whether the input has its rows. {_RUN_AGAIN}"
+    yield _find_missing_run(others)
     problem = next(iter(contents.problems), "").partition(". ")[0].rstrip(".")
     yield problem, "Correct the cause, then run the night again."
     yield _find_incomparable(contents), "To compare the nights, run the earlier ones again by the same rules."
     yield _find_flag(contents, worse=False), _SEE_SEGMENTS
+
+
+def _find_missing_run(contents: Contents, since: date | None = None) -> tuple[str, str]:
+    """Report a run without rows; with `since`, only one that had rows on that night."""
+    lines = _describe_missing_runs(contents, since)
+    return next(iter(lines), ""), f"Check whether the input has its rows. {_RUN_AGAIN}"
 
 
 def _check_queries_gates_and_flags(contents: Contents) -> Iterator[tuple[str, str]]:
@@ -175,9 +175,10 @@ def _find_late_table(contents: Contents) -> str:
     return f"The last night in the table is {w.format_day(last)}, {n} before {w.format_day(today)}"
 
 
-def _describe_missing_runs(contents: Contents) -> list[str]:
+def _describe_missing_runs(contents: Contents, since: date | None = None) -> list[str]:
     """Describe runs without rows: the production run first, then those with the most queries."""
     missing = [series for series in contents.missing.runs if contents.production in (None, series.last.run)]
+    missing = [series for series in missing if since in (None, series.night)]
     missing.sort(key=lambda series: (series.last.run != contents.production, -series.last.n_queries, series.last.run))
     night = w.format_day(contents.run_date)
     return [
@@ -187,7 +188,7 @@ def _describe_missing_runs(contents: Contents) -> list[str]:
 
 
 def _describe_last_value(series: MissingSeries, contents: Contents) -> str:
-    since = name_night(series.night, contents.run_date)
+    since = w.name_night(series.night, contents.run_date)
     if series.last.value is None:
         return f"its last night in the table is {since}"
     n = _count_queries(series.last.n_queries)
@@ -274,7 +275,9 @@ def _describe_rejected(contents: Contents) -> Iterator[str]:
     n = sum(mean.n_rejected or 0 for mean in means)
     if n:
         rows = w.pluralize(sum(mean.n_read or 0 for mean in means), "row", "rows")
-        yield f"{w.format_count(n)} of {rows} {'was' if n == 1 else 'were'} rejected as bad."
+        runs = [_shorten(name_run(mean.run)) for mean in means]
+        of_runs = f" of {w.join_names(runs, MAX_LINES_PER_RUN)}" if len(contents.results) > 1 else ""
+        yield f"{w.format_count(n)} of {rows}{of_runs} {'was' if n == 1 else 'were'} rejected as bad."
 
 
 def _describe_repeat(contents: Contents) -> Iterator[str]:
@@ -293,7 +296,7 @@ def _describe_repeat(contents: Contents) -> Iterator[str]:
     is_whole = all(math.isclose(total, round(total)) for total in totals)
     segments = [row.change.difference for row in contents.segments.rows if row.before is not None]
     if is_same and len(nights) == 1 and not is_whole and not any(segments):
-        night = name_night(nights.pop(), contents.run_date)
+        night = w.name_night(nights.pop(), contents.run_date)
         what = "The mean is exactly that" if len(means) == 1 else "All means are exactly those"
         yield f"{what} of {night}: the input may be the same."
 
@@ -308,7 +311,7 @@ def _describe_queries(result: RunResult, contents: Contents) -> str:
         text = f"{w.format_count(mean.n_with_list)} of {text} {'has' if mean.n_with_list == 1 else 'have'} a list"
     if before is None:
         return text
-    night = name_night(since, contents.run_date)
+    night = w.name_night(since, contents.run_date)
     return f"{text}, {w.format_count(before.n_with_list)} on {night}"
 
 
@@ -350,10 +353,9 @@ def _find_ongoing(contents: Contents) -> News:
     news = []
     for flag in contents.flags.ongoing:
         where = f" in {_shorten(flag.name)}" if flag.by else ""
-        # The table of flags may lack the night of the flag.
-        change = "changed" if flag.since is None else f"was flagged on {w.format_day(flag.since)}"
-        before = f"it was {_format_value(flag.before, contents)} before it {change}"
-        text = f"{contents.label}{where} is still {_format_value(flag.value, contents)}; {before}"
+        since = "" if flag.change_night is None else f" since {w.format_day(flag.change_night)}"
+        values = f"it is {_format_value(flag.value, contents)}, and was {_format_value(flag.before, contents)}"
+        text = f"{contents.label}{where} has not recovered{since}: {values}"
         overall = contents.flags.ongoing_runs.get(flag.run)
         if flag.by and overall is not None:
             value, value_before = (_format_value(number, contents) for number in (overall.value, overall.before))
@@ -394,13 +396,13 @@ def _describe_segment_flag(flag: SegmentFlag, result: RunResult, contents: Conte
     value, before = (_format_value(number, contents) for number in (flag.value, flag.before))
     if (flag.run, flag.by, flag.segment) not in contents.flags.changes:
         return f"{name} is {value}, usually {before}"
-    verb = "rose" if flag.value > flag.before else "fell"
-    return f"{name} {verb} from {before} to {value}{_describe_since(result.change.since, contents)}"
+    verb, since = "rose" if flag.value > flag.before else "fell", flag.reference_night or result.change.since
+    return f"{name} {verb} from {before} to {value}{_describe_since(since, contents)}"
 
 
 def _describe_since(since: date | None, contents: Contents) -> str:
     """Name the earlier night of a change if it is not the night before."""
-    night = name_night(since, contents.run_date)
+    night = w.name_night(since, contents.run_date)
     return "" if since is None or night == "the night before" else f" since {night}"
 
 
@@ -443,12 +445,12 @@ def _describe_loss(result: RunResult, contents: Contents) -> str:
     by_importance = [result, *(each for each in results if each is not result)]
     if len(nights) > 1:
         moves = [
-            f"{_describe_distance(each, contents)} since {name_night(each.change.since, contents.run_date)}"
+            f"{_describe_distance(each, contents)} since {w.name_night(each.change.since, contents.run_date)}"
             for each in by_importance
         ]
         return f"{contents.label} of {who} {_choose_verb(contents)}: {w.join_names(moves, 2)}"
     moves = [_describe_distance(each, contents) for each in by_importance]
-    night = name_night(result.change.since, contents.run_date)
+    night = w.name_night(result.change.since, contents.run_date)
     return f"{contents.label} of {who} {_choose_verb(contents)} since {night}: {w.join_names(moves, 3)}"
 
 
@@ -555,7 +557,7 @@ def _describe_value(
     name = f" of {_shorten(name_run(mean.run))}" if with_run and len(contents.results) > 1 else ""
     value = w.format_number(mean.value, decimals)
     if change.kind in ARROWS:
-        verb, since = "rose" if change.kind == "up" else "fell", name_night(change.since, contents.run_date)
+        verb, since = "rose" if change.kind == "up" else "fell", w.name_night(change.since, contents.run_date)
         distance = w.format_number(abs(change.difference or 0.0), decimals)
         text = f"{contents.label}{name} {verb} by {distance} to {value} since {since}"
     elif with_run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from functools import reduce
-from operator import and_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -22,7 +22,7 @@ from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import reading
 from ndcg_spark.reports.contents import Distribution, Mean, is_within_1, list_columns, read
 from ndcg_spark.reports.queries import CHANGE_COLUMNS
-from ndcg_spark.reports.reading import BEFORE, BINS, SEPARATOR, VALUE, Columns, FlagRows, Rows, Scope
+from ndcg_spark.reports.reading import BEFORE, BINS, SEPARATOR, VALUE, Columns, Rows, Scope
 
 MAX_EXACT = 1_000_000
 """Number of queries of a run up to which quartiles are exact; beyond it they are from a sketch."""
@@ -148,63 +148,30 @@ class SparkFlags(reading.FlagTable):
         table = select_columns(frame, reading.FLAGS)
         self._table = table.withColumn("segment_by", F.coalesce("segment_by", F.lit("")))
 
-    def read(self, scope: Scope) -> FlagRows:
-        """Run up to six actions."""
+    def _select(self, scope: Scope) -> DataFrame:
         is_shown_run = F.col("run").isNull() | _matches_runs(scope)
-        flags = self._table.where(_matches_metric(scope) & _matches_dataset(scope) & is_shown_run)
-        is_flag, is_overall = F.col("status").isin(night_flags.LOW, night_flags.HIGH), F.col("segment_by") == ""
+        return self._table.where(_matches_metric(scope) & _matches_dataset(scope) & is_shown_run)
+
+    def _count(self, scope: Scope) -> dict[str, Any]:
         night = _lit_date(scope.run_date)
-        is_tonight, is_segment_flag = F.col("night").eqNullSafe(night), is_flag & ~is_overall
-        limit, keys = scope.limits.nights * len(scope.runs), ("run", "segment_by", "segment")
-        newest = flags.where(is_flag & is_overall).orderBy(F.desc("night"), "run")
-        (counts,) = flags.agg(
-            F.count_if(is_segment_flag & is_tonight).alias("now"),
-            F.count_if(is_segment_flag & (F.col("night") < night)).alias("before"),
-            F.count_if(is_tonight).alias("judged"),
-            F.count_if(is_tonight & (F.col("status") == night_flags.RECOVERED)).alias("recovered"),
-            F.count_if(is_tonight & (F.col("status") == night_flags.ONGOING)).alias("ongoing"),
-            F.max(F.when(F.col("night") <= night, F.col("night"))).alias("last"),
-            F.max(F.when(is_tonight, F.col("source_computed_at"))).alias("source"),
-        ).collect()
-        recovered = flags.where(is_tonight & (F.col("status") == night_flags.RECOVERED)).orderBy(*keys)
-        farthest = flags.where(is_segment_flag & is_tonight).orderBy(F.desc_nulls_last(F.abs("z")), *keys)
-        names = [name for name in reading.FLAGS.types if name not in ("night", "run")]
-        distance = F.struct(F.coalesce(F.abs("z"), F.lit(0.0)), "segment_by", "segment")
-        farthest_of_night = F.max_by(F.struct(*names), distance).alias("farthest")
-        earlier = flags.where(is_segment_flag & (F.col("night") < night) & F.col("run").isNotNull())
-        by_night = earlier.groupBy("night", "run").agg(F.count("*").alias("n"), farthest_of_night)
-        earlier_rows = collect_rows(by_night.orderBy(F.desc("night"), "run").limit(limit)) if counts["before"] else []
-        return FlagRows(
-            nights=collect_rows(newest.limit(limit)),
-            segments=collect_rows(farthest.limit(scope.limits.segments)) if counts["now"] else [],
-            recovered=collect_rows(recovered.limit(reading.MAX_RECOVERED)) if counts["recovered"] else [],
-            ongoing=_read_ongoing(flags, scope) if counts["ongoing"] else [],
-            earlier=[{**row, "farthest": row["farthest"].asDict()} for row in earlier_rows],
-            n_segments=counts["now"],
-            n_earlier=counts["before"],
-            n_judged=counts["judged"],
-            last=counts["last"],
-            source=counts["source"],
+        is_tonight = F.col("night").eqNullSafe(night)
+        is_segment_flag = F.col("status").isin(night_flags.LOW, night_flags.HIGH) & (F.col("segment_by") != "")
+        (counts,) = collect_rows(
+            self._select(scope).agg(
+                F.count_if(is_segment_flag & is_tonight).alias("n_segments"),
+                F.count_if(is_segment_flag & (F.col("night") < night)).alias("n_earlier"),
+                F.count_if(is_tonight).alias("n_judged"),
+                F.max(F.when(F.col("night") <= night, F.col("night"))).alias("last"),
+                F.max(F.when(is_tonight, F.col("source_computed_at"))).alias("source"),
+            )
         )
+        return counts
 
-
-def _read_ongoing(flags: DataFrame, scope: Scope) -> Rows:
-    """Run an action: read ongoing changes to the worse, the farthest first, with the night that was flagged."""
-    keys, night = ("run", "segment_by", "segment"), _lit_date(scope.run_date)
-    earlier = flags.where(F.col("status").isin(night_flags.LOW, night_flags.HIGH) & (F.col("night") < night))
-    of_change = {key: f"__{key}" for key in (*keys, "median")}
-    by_change = earlier.groupBy(*[F.col(key).alias(name) for key, name in of_change.items()])
-    latest = by_change.agg(F.max("night").alias("since"))
-    ongoing = flags.where(F.col("night").eqNullSafe(night) & (F.col("status") == night_flags.ONGOING))
-    ongoing = ongoing.where(F.col("z").isNull() | _is_worse(scope.metric, F.col("z")))
-    is_same = reduce(and_, [F.col(key).eqNullSafe(F.col(name)) for key, name in of_change.items()])
-    rows = ongoing.join(latest, is_same, "left").orderBy(F.desc_nulls_first(F.abs("z")), *keys)
-    return collect_rows(rows.limit(scope.limits.segments))
-
-
-def _is_worse(metric: str, z: Column) -> Column:
-    larger_is_better = direction_of(metric)
-    return F.lit(True) if larger_is_better is None else z < 0 if larger_is_better else z > 0
+    def _read_notable(self, scope: Scope) -> Rows:
+        until = F.lit(True) if scope.run_date is None else F.col("night") <= _lit_date(scope.run_date)
+        notable = self._select(scope).where(F.col("status").isin(*reading.NOTABLE) & until)
+        newest = notable.orderBy(F.col("segment_by") == "", "night", F.abs("z"), ascending=False)
+        return collect_rows(newest.limit(reading.MAX_FLAGS))
 
 
 class SparkComparisons(reading.ComparisonTable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 from ndcg_spark.core import labels
@@ -137,6 +137,12 @@ def format_day(value: date | None, *, year: bool = True) -> str:
     if value is None:
         return "undated"
     return f"{value.day} {value:%B %Y}" if year else f"{value.day} {value:%B}"
+
+
+def name_night(earlier: date | None, night: date | None) -> str:
+    """Name an earlier night, as seen from a night."""
+    is_before = earlier is not None and night is not None and night - earlier == timedelta(days=1)
+    return "the night before" if is_before else format_day(earlier)
 
 
 def name_period(period: str, start: date, end: date) -> str:

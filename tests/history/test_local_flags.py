@@ -213,7 +213,9 @@ def test_missing_series_of_a_night():
     ]
     table = open_memory_table(pa.Table.from_pylist(rows), "rows")
     missing = find_missing_series(read_metric_rows(table).drop_columns(["std_error"]), nth_night(2))
-    facts = [(row["run"], row["segment"], row["median"], row["last_night"], row["last_queries"]) for row in missing]
+    facts = [
+        (row["run"], row["segment"], row["median"], row["reference_night"], row["last_queries"]) for row in missing
+    ]
     assert sorted(facts) == [("a", "FR", 0.51, nth_night(1), 40), ("b", "", 0.51, nth_night(1), 100)]
     assert set(missing[0]) == set(tasks.MISSING_COLUMNS)
     assert find_missing_series(read_metric_rows(table), nth_night(0)) == []

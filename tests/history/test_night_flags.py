@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from datetime import datetime, timedelta
+from itertools import zip_longest
 
 import pyarrow as pa
 import pytest
@@ -46,10 +47,10 @@ def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
         known["nights"] = [
             {"day": days(row["run_date"]), **{name: row.get(name) for name in numbers}} for row in group
         ]
-        sets = {(row["run_date"], row["config_hash"], row.get("rules"), row["segment_by"]) for row in of_run}
+        names = ("run_date", "config_hash", "rules", "segment_by", "n_queries", "n_missing")
+        sets = {tuple(row.get(name) for name in (names[:4] if row["segment_by"] else names)) for row in of_run}
         known["run_nights"] = [
-            {"day": days(run_date), "config_hash": config_hash, "rules": rules, "segment_by": segment_by}
-            for run_date, config_hash, rules, segment_by in sets
+            {"day": days(night), **dict(zip_longest(names[1:], others))} for night, *others in sets
         ]
         known["table_nights"] = None if known["segment_by"] else sorted({days(row["run_date"]) for row in rows})
         series.append(known)
@@ -134,7 +135,7 @@ def test_a_night_with_at_most_half_of_the_queries_is_passed_over():
     for n_queries, status, day in ((250, "ongoing", 0), (251, "low", 2), (None, "low", 2)):
         rows[2]["n_queries"] = n_queries
         last = flags(rows)[nth_night(3)]
-        assert (last["status"], last["median"]) == (status, 0.90)
+        assert (last["status"], last["median"], last["reference_night"]) == (status, 0.90, nth_night(day))
         assert str(nth_night(day)) in last["rule"]
     only = [row | {"n_queries": n} for row, n in zip(rows[1:3], (10, 500), strict=True)]
     assert flags(only)[nth_night(2)]["status"] == "high"
@@ -371,6 +372,19 @@ def test_queries_that_count_as_0_for_want_of_a_list_are_lost(columns, n_queries,
 def test_nights_that_lost_queries_are_passed_over(n_queries, values, medians):
     rows = with_counts(values, [800] * len(values), [800 - n for n in n_queries], rules=ZERO)
     assert [row["median"] for row in judged(rows)] == medians
+
+
+@pytest.mark.parametrize("n_segment", [72, 35, 0])
+@pytest.mark.parametrize(("n_saturday", "reference"), [(429, 1), (327, 0)])
+def test_segments_are_compared_with_the_nights_of_their_run(n_segment, n_saturday, reference):
+    """A segment may have half as many queries on a Saturday; its run has not lost any by that."""
+    n_queries = [686, n_saturday, 690]
+    rows = [row | {"n_queries": n} for row, n in zip(build_metric_rows([0.8, 0.8, 0.8]), n_queries, strict=True)]
+    segment = build_metric_rows([0.8, 0.8, 0.6], segment_by="market", segment="fi", std_error=0.01)
+    segment = [row | {"n_queries": n} for row, n in zip(segment, (72, n_segment, 70), strict=True)]
+    last = [row for row in judged([*rows, *segment]) if row["night"] == nth_night(2)]
+    assert [row["reference_night"] for row in last] == [nth_night(reference)] * 2
+    assert [row["status"] for row in last] == ["short_history", "low"]
 
 
 def test_a_run_that_has_no_lists_any_more_is_flagged_once():
@@ -635,14 +649,29 @@ def test_a_value_that_is_again_what_it_was_has_recovered(values, statuses):
     assert paired["status"] == wanted[-1]
     if wanted[-1] == "recovered":
         assert "again as on 2026-01-01 (" in actual[nth_night(last)]["rule"]
+        assert [row["change_night"] for row in (actual[nth_night(last)], paired)] == [nth_night(1)] * 2
     if wanted[-1] == "ongoing":
         for row in (actual[nth_night(last)], paired):
             before = max(at for at in range(last) if values[at] == 0.6)
             assert (row["median"], row["weekday"], row["z"] < 0) == (values[before], "before_flag", True)
+            assert (row["reference_night"], row["change_night"]) == (nth_night(before), nth_night(before + 1))
             assert (
                 f"still different from {values[before]:.6f} on {nth_night(before)}, before it changed on "
                 in row["rule"]
             )
+
+
+def test_a_change_that_pairs_do_not_confirm_has_no_night():
+    """By the errors of means it is ongoing; the queries changed so differently that it may be chance."""
+    rows = build_metric_rows([0.6, 0.3, 0.3])
+    assert flags(rows)[nth_night(2)]["change_night"] == nth_night(1)
+    paired = flags_of_pairs(rows, difference=0.0, std_error=1.0)[nth_night(2)]
+    assert [paired[name] for name in ("status", "median", "reference_night", "change_night")] == [
+        "short_history",
+        0.3,
+        nth_night(1),
+        None,
+    ]
 
 
 @pytest.mark.parametrize("metric", ["ndcg", "ils", "tied_share"])

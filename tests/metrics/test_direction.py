@@ -327,7 +327,7 @@ def test_ongoing_changes_of_a_report(spark):
         assert set(ongoing) == {(way, "", "") for way in ways}
         for (way, *_), flag in ongoing.items():
             assert (flag.value, flag.before) == (0.44 + SIGNS[way] * 0.1, 0.44)
-            assert flag.since == nth_night(1)
+            assert flag.change_night == nth_night(1)
     flags.unpersist()
 
 

@@ -108,7 +108,7 @@ def test_the_first_screen_of_the_bad_night_says_what_happened(demo):
         lead,
     ), lead
     assert re.search(
-        r"pixels is flagged tonight in digit=7: low, [\d.]+ standard errors below the latest earlier night\.", first
+        r"pixels is flagged tonight in digit=7: low, [\d.]+ standard errors below the night before\.", first
     )
     assert "Nights without a result in the last 14 days: 14 January 2026." in first
     assert "The gate is met by both rankers: ndcg@10&gt;=0.8" in first

@@ -42,29 +42,26 @@ def metrics(spark):
     return create_metrics_table(spark)
 
 
-def test_an_ongoing_change_names_its_flag(spark, metrics, also_without_spark):
-    """The flag of a change has the same value before it. DE recovered from a second fall, and not from the first."""
-    first, second, third = (NIGHTS[2] - timedelta(days=at) for at in (9, 7, 5))
+def test_an_ongoing_change_names_its_night(spark, metrics, also_without_spark):
+    """Tables of flags may lack the night; flags of later nights are not read."""
+    changed, later = NIGHTS[2] - timedelta(days=9), NIGHTS[2] + timedelta(days=1)
     known = [
-        ("US", first, "low", 0.8), ("US", second, "recovered", 0.8), ("US", third, "low", 0.8),
-        ("US", NIGHTS[1], "low", 0.6), ("US", NIGHTS[2], "ongoing", 0.8),
-        ("DE", first, "low", 0.8), ("DE", second, "low", 0.7), ("DE", third, "recovered", 0.7),
-        ("DE", NIGHTS[2], "ongoing", 0.8),
-        ("FR", first, "low", 0.9), ("FR", NIGHTS[2], "ongoing", 0.8),
-        ("JP", NIGHTS[2], "ongoing", 0.8), ("JP", NIGHTS[2] + timedelta(days=1), "low", 0.8),
+        ("US", changed, "low", None), ("US", NIGHTS[1], "ongoing", changed), ("US", NIGHTS[2], "ongoing", changed),
+        ("FR", NIGHTS[2], "ongoing", None), ("JP", NIGHTS[1], "ongoing", changed), ("DE", later, "ongoing", changed),
     ]  # fmt: skip
     flags = spark.createDataFrame(
         [
-            (night, "old", "country", name, "ndcg", 10, status, -5.0, 0.1, median)
-            for name, night, status, median in known
+            (night, "old", "country", name, "ndcg", 10, status, -5.0, 0.1, 0.8, change_night)
+            for name, night, status, change_night in known
         ],
         "night date, run string, segment_by string, segment string, metric string, k int, status string, z double, "
-        "value double, median double",
+        "value double, median double, change_night date",
     )
-    ongoing = report(metrics, flags=flags, limits=ReportLimits(segments=5)).contents.flags.ongoing
+    flags = report(metrics, flags=flags, limits=ReportLimits(segments=5)).contents.flags
     assert len(also_without_spark) == 1
-    shown = {flag.segment: (flag.since, flag.before) for flag in ongoing}
-    assert shown == {"US": (third, 0.8), "DE": (first, 0.8), "FR": (None, 0.8), "JP": (None, 0.8)}
+    shown = {flag.segment: (flag.change_night, flag.before) for flag in flags.ongoing}
+    assert shown == {"US": (changed, 0.8), "FR": (None, 0.8)}
+    assert {key: n for key, (_, n) in flags.earlier_segments.items()} == {(changed, "old"): 1}
 
 
 def test_report_reads_all_tables(spark, metrics, also_without_spark):

@@ -26,13 +26,13 @@ from support.reports import (
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.reports import ReportLimits
 from ndcg_spark.reports.assembly import Report, choose_shown_runs
-from ndcg_spark.reports.contents import Change, MissingSeries, QueryRow, SegmentFlag, split_at_gaps
+from ndcg_spark.reports.contents import Change, Mean, MissingSeries, QueryRow, SegmentFlag, read, split_at_gaps
 from ndcg_spark.reports.index import add_night_without_result
 from ndcg_spark.reports.local_reading import LocalFlags
 from ndcg_spark.reports.message import _describe_share, build_message
 from ndcg_spark.reports.queries import _put_losers_first, read_changed_queries
 from ndcg_spark.reports.reading import Scope
-from ndcg_spark.reports.sections import Differences, Flags, check_summary, choose_title
+from ndcg_spark.reports.sections import Differences, Flags, Missing, check_summary, choose_title
 from ndcg_spark.reports.sentences import (
     describe_change,
     describe_difference,
@@ -203,10 +203,21 @@ def test_new_flags_of_other_rankers_come_before_old_news_of_production():
     new = SegmentFlag(run="a", by="", segment="", flag=LOW, value=0.4, before=0.5)
     for flags, headline in (
         (Flags(nights={(NIGHTS[2], "a"): LOW}, changes={("a", "", ""): new}, ongoing=(old,)), "NDCG@10 of a fell"),
-        (Flags(ongoing=(old,)), "b: NDCG@10 in country=DE is still"),
+        (Flags(ongoing=(old,)), "b: NDCG@10 in country=DE has not recovered: it is 0.1000, and was 0.5000"),
     ):
         contents = replace(build_contents(rows, flags=flags), production="b")
         assert write_headline(contents).startswith(headline), write_headline(contents)
+
+
+@pytest.mark.parametrize(("night", "is_new"), [(NIGHTS[1], True), (NIGHTS[0], False)])
+def test_a_ranker_that_is_missing_for_the_first_time_comes_before_old_news_of_production(night, is_new):
+    rows = [build_metric_row("b", each, 0.6, 0.001) for each in NIGHTS[1:]]
+    old = SegmentFlag(run="b", by="country", segment="DE", flag="ongoing", value=0.1, before=0.5)
+    last = read(Mean, {"run": "a", "segment_by": "", "metric": ""})
+    missing = Missing(runs=(MissingSeries(last=last, night=night),))
+    contents = replace(build_contents(rows, flags=Flags(ongoing=(old,))), production="b", missing=missing)
+    start = "a has no rows on 31 January 2026" if is_new else "b: NDCG@10 in country=DE has not recovered"
+    assert write_headline(contents).startswith(start), write_headline(contents)
 
 
 def test_rules_that_changed_are_named():
@@ -318,7 +329,7 @@ def test_segments_that_follow_from_a_flag_of_the_headline_are_counted():
 def test_queries_may_change_in_the_other_direction_than_means():
     """The shared queries fell, and the means rose."""
     rows = [build_metric_row("", night, value, 0.01) for night, value in zip(NIGHTS[1:], (0.3, 0.31), strict=True)]
-    fell = "low, 5.0 standard errors below the latest earlier night, query by query"
+    fell = "low, 5.0 standard errors below the night before, query by query"
     segment = SegmentFlag(by="country", segment="US", flag=fell, value=0.31, before=0.3)
     overall = SegmentFlag(by="", segment="", flag=fell, value=0.31, before=0.3, error=0.002)
     changes = {("", flag.by, flag.segment): flag for flag in (segment, overall)}
@@ -518,7 +529,7 @@ def test_notices_count_rejected_rows_if_they_are_more_than_usual(n_before, told)
     columns = {"n_rows": 10_000, "n_left_out": 0}
     rows = [build_metric_row(run, NIGHTS[1], 0.4, 0.01, **columns, n_rejected=n_before) for run in "ab"]
     rows += [build_metric_row(run, NIGHTS[2], 0.4, 0.01, **columns, n_rejected=81) for run in "ab"]
-    text = "162 of 20,162 rows were rejected as bad."
+    text = "162 of 20,162 rows of a, b were rejected as bad."
     assert (("neutral", text) in list_notices(build_contents(rows))) is told
 
 
@@ -906,16 +917,16 @@ def test_a_difference_has_an_arrow_if_it_is_clear(whole, verdict, mark):
 
 def test_list_warnings_name_changes_that_have_not_recovered(whole):
     """They make the night bad, although the value is as on the night before."""
-    fallen = {"flag": "ongoing", "value": 0.0, "before": 0.98, "since": date(2026, 1, 25)}
+    fallen = {"flag": "ongoing", "value": 0.0, "before": 0.98, "change_night": date(2026, 1, 25)}
     ongoing = (
         SegmentFlag(run="old", by="country", segment="BR", **fallen),
         SegmentFlag(run="old", by="", segment="", **{**fallen, "value": 0.839, "before": 0.968}),
     )
     contents = replace(whole, results=whole.results[:1], gates=(), flags=Flags(ongoing=ongoing))
-    text = "NDCG@10 in country=BR is still 0.0000; it was 0.9800 before it was flagged on 25 January 2026"
+    text = "NDCG@10 in country=BR has not recovered since 25 January 2026: it is 0.0000, and was 0.9800"
     assert find_bad_news(contents) == write_headline(contents) == text
     assert f"{text}." not in list_warnings(contents)
-    overall = "NDCG@10 is still 0.8390; it was 0.9680 before it was flagged on 25 January 2026."
+    overall = "NDCG@10 has not recovered since 25 January 2026: it is 0.8390, and was 0.9680."
     assert overall in list_warnings(contents)
 
 
