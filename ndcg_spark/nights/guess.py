@@ -312,6 +312,9 @@ def _write_lines(
         if table_format is not None:
             yield f"{table}-format = {json.dumps(table_format)}"
     yield from (_write_line(choice) for choice in choices if choice.option != "query")
+    has_run = any(choice.option == "run" for choice in choices)
+    if not has_run:
+        yield '# run-col = "..."  # names the rankers, if there are several; "init --run-col" compares them, too'
     yield "# k = [5, 10]  # cutoffs; by default 10"
     yield '# gain = "linear"  # by default exponential: 2^relevance - 1'
     if any(choice.option == "score" for choice in choices):
@@ -323,7 +326,7 @@ def _write_lines(
     yield f'# gate = ["ndcg@10>=0.4"]  # {gate}; of one ranker: "NAME: ndcg@10>=0.4"'
     yield 'output = "./metrics"'
     yield 'per-query-output = "./queries"'
-    if any(choice.option == "run" for choice in choices):
+    if has_run:
         yield ""
         yield "[[step]]"
         yield 'command = "compare-runs"'
@@ -335,7 +338,7 @@ def _write_lines(
         yield "[[step]]"
         yield f'command = "{command}"'
         yield f'output = "{output}"'
-        if command == "report" and any(choice.option == "run" for choice in choices):
+        if command == "report" and has_run:
             yield '# production = "..."  # the ranker that users see: its bad news comes first (default: that of any)'
         if command == "flag-changes":
             yield "# fail-on-flag = true  # exit code 3 on the night that something is flagged, not while it lasts"
