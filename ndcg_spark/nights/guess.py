@@ -333,13 +333,9 @@ def _write_lines(
         yield '# baseline = "..."  # the ranker to compare the others with; by default, each pair is compared'
         yield '# unpaired = "drop"  # leaves out queries that one ranker lacks; by default they count as 0'
         yield 'output = "./comparisons"'
-    for command, output in (("flag-changes", "./flags"), ("report", "night-{run_date}.html")):
-        yield ""
-        yield "[[step]]"
-        yield f'command = "{command}"'
-        yield f'output = "{output}"'
-        if command == "report" and has_run:
-            yield '# production = "..."  # the ranker that users see: its bad news comes first (default: that of any)'
-        if command == "flag-changes":
-            yield "# fail-on-flag = true  # exit code 3 on the night that something is flagged, not while it lasts"
+    fail_on_flag = "# fail-on-flag = true  # exit code 3 on the night that something is flagged, not while it lasts"
+    yield from ("", "[[step]]", 'command = "flag-changes"', 'output = "./flags"', fail_on_flag)
+    yield from ("", "[[step]]", 'command = "report"', 'output = "night-{run_date}.html"')
+    if has_run:
+        yield '# production = "..."  # the ranker that users see: its bad news comes first (default: that of any)'
     yield 'index = "index.html"  # all nights, with links to their pages'
