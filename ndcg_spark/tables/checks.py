@@ -22,14 +22,12 @@ from ndcg_spark.core.redaction import redact
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, get_message
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import (
-    MARKS,
     TableFolder,
+    find_local_table_folder,
     format_reason,
     has_wildcards,
     is_hidden,
-    is_marked,
     is_pattern,
-    list_folders_above,
     parse_address,
     strip_file_scheme,
 )
@@ -260,12 +258,7 @@ def _find_logged_table(spark: SparkSession | None, path: str) -> TableFolder | N
         from ndcg_spark.sources.folders import find_table_folder
 
         return find_table_folder(spark, path)
-    local_path = strip_file_scheme(path)
-    for root in list_folders_above(local_path.rstrip("/") or "/"):
-        kind = next((kind for kind, mark in MARKS.items() if is_marked(root, mark)), None)
-        if kind is not None:
-            return TableFolder(kind, root, whole=root == local_path.rstrip("/"))
-    return None
+    return find_local_table_folder(strip_file_scheme(path))
 
 
 def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[ColumnType, ...]:
