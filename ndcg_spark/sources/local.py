@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.core.arrow_tables import collect_table, is_table, to_spark_types, wrong_table_error
 from ndcg_spark.core.redaction import redact
-from ndcg_spark.core.schemas import HAS_NANOSECONDS, MALFORMED, TableInfo, select_fields
+from ndcg_spark.core.schemas import HAS_NANOSECONDS, MALFORMED, TableInfo, convert_inside, select_fields
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.sources import stores, text_files
 from ndcg_spark.sources.listing import Listing
@@ -252,18 +252,12 @@ def open_memory_table(rows: Any, name: str, *, label: str = "input", or_path: bo
 
 
 def _to_spark_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Normalize what Spark's types do not distinguish: time zones, names of list elements, nullability."""
-    if pa.types.is_timestamp(arrow_type):
-        return pa.timestamp("us", arrow_type.tz and "UTC")
-    if pa.types.is_struct(arrow_type):
-        return pa.struct([(field.name, _to_spark_type(field.type)) for field in arrow_type])
-    if pa.types.is_map(arrow_type):
-        return pa.map_(_to_spark_type(arrow_type.key_type), _to_spark_type(arrow_type.item_type))
-    return pa.list_(_to_spark_type(arrow_type.value_type)) if pa.types.is_list(arrow_type) else arrow_type
+    return pa.timestamp("us", arrow_type.tz and "UTC") if pa.types.is_timestamp(arrow_type) else arrow_type
 
 
 def _to_spark_schema(table: pa.Table) -> pa.Schema:
-    return pa.schema([(field.name, _to_spark_type(field.type)) for field in table.schema])
+    """Normalize what Spark's types do not distinguish: time zones, names of list elements, nullability."""
+    return pa.schema([(field.name, convert_inside(field.type, _to_spark_type)) for field in table.schema])
 
 
 def _split_table(table: pa.Table, n_parts: int) -> list[TablePart]:
