@@ -20,7 +20,6 @@ import numpy as np
 from ndcg_spark.core.exact import N_LIMBS, Limbs, Moments, from_limbs, to_limbs
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray
 from ndcg_spark.core.student import t_quantile
-from ndcg_spark.errors import InvalidParameterError
 
 BLOCK_CELLS = 1 << 16
 """Cells that a step computes at once, so that temporary arrays fit into the caches of a core."""
@@ -79,11 +78,6 @@ class ClickModel(NamedTuple):
     ratio: FloatArray
     log_likelihood: FloatArray
     converged: bool
-
-    @property
-    def propensity(self) -> FloatArray:
-        """t_k / t_1, at most 1; NaN if clicks do not determine it."""
-        return np.minimum(self.ratio, 1.0)
 
 
 def sum_unit(n_shown: int) -> float:
@@ -212,10 +206,6 @@ def fit_click_model(
     EM takes small steps: a last step below `tolerance` does not imply that the limit is that close. Wang, Golbandi,
     Bendersky, Metzler and Najork, WSDM 2018, doi:10.1145/3159652.3159732.
     """
-    if not tolerance > 0:
-        raise InvalidParameterError(f"tolerance must be above 0; got {tolerance:g}.")
-    if max_iter < 1:
-        raise InvalidParameterError(f"max_iter must be at least 1; got {max_iter}.")
     known, shown = totals.linked, totals.shown > 0
     n_shown = int(totals.shown.sum())
     if not totals.clicked[0]:

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from ndcg_spark.clicks import kernels
 from ndcg_spark.clicks.settings import MAX_CELLS, MAX_POSITIONS, PropensitySettings
-from ndcg_spark.core.batches import float_values, int_values, list_offsets
+from ndcg_spark.core.batches import float_values, int_values, list_offsets, make_row_lists
 from ndcg_spark.core.exact import N_LIMBS
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows, to_offsets
-from ndcg_spark.core.sums import GroupSums, limb_columns, merge_states, read_limbs, read_states, state_column
+from ndcg_spark.core.sums import GroupSums, limb_columns, merge_states, read_limbs, read_states
 from ndcg_spark.errors import InputRefusedError
 
 PATTERN, PAIRS, HASH = "cells", "pairs", "hash"
@@ -241,7 +241,7 @@ def _build_batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
     for table in tables:
         states = kernels.MOMENTS.states(read_limbs(table, "state"), table.num_rows)
         columns = {column: table.column(column) for column in (*GROUP_KEYS, *_COUNTS)}
-        yield from pa.table({**columns, "state": state_column(states)}).to_batches()
+        yield from pa.table({**columns, "state": make_row_lists(states)}).to_batches()
 
 
 def estimate_groups(batches: Iterator[pa.RecordBatch], confidence: float) -> Iterator[pa.RecordBatch]:
@@ -265,6 +265,6 @@ def estimate_groups(batches: Iterator[pa.RecordBatch], confidence: float) -> Ite
         columns |= {
             PROPENSITY_OF: batch.column(PROPENSITY_OF),
             REASON: pa.array(reasons, pa.string()),
-            "state": state_column(states),
+            "state": make_row_lists(states),
         }
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

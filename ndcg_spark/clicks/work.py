@@ -21,6 +21,8 @@ from ndcg_spark.tables import Rows
 S = TypeVar("S", bound=PropensitySettings | WeightSettings)
 MAX_PRINTED = 50
 """Number of printed positions and groups; `--output` and `--json` have all."""
+MAX_WARNED = 10
+"""Number of positions that a warning names."""
 NO_FIT: dict[str, Any] = {
     "method": None, "positions": [], "n_patterns": 0, "n_fitted": 0, "n_iterations": None, "converged": None,
     "log_likelihood": None,
@@ -152,12 +154,13 @@ class Propensities(_ClickWork[PropensitySettings]):
     def _iterate_warnings(self, facts: Mapping[str, Any]) -> Iterator[str]:
         above = [position for position in facts["positions"] if position["reason"] == "above_1"]
         if above:
-            texts = _join_texts([f"{position['position']} ({position['ratio']:.4f})" for position in above])
-            yield f"warning: estimated above 1, so set to 1, at position {texts}"
+            texts = [f"{position['position']} ({position['ratio']:.4f})" for position in above]
+            yield f"warning: estimated above 1, so set to 1, at position {labels.join_names(texts, MAX_WARNED)}"
         missing = [position for position in facts["positions"] if position["propensity"] is None]
         if missing:
-            texts = _join_texts([f"{position['position']} ({position['reason']})" for position in missing])
-            yield f"warning: no propensity for position {texts}; impressions there will be bad rows"
+            texts = [f"{position['position']} ({position['reason']})" for position in missing]
+            shown = labels.join_names(texts, MAX_WARNED)
+            yield f"warning: no propensity for position {shown}; impressions there will be bad rows"
         if facts["converged"] is False and facts["log_likelihood"]:
             yield (
                 f"warning: EM has not converged in {facts['n_iterations']:,} steps; raise --max-iter or --tolerance."
@@ -171,11 +174,6 @@ class Propensities(_ClickWork[PropensitySettings]):
             *([("EM", until)] if settings.method == "pbm" else []),
             ("cost", "three shuffles of counts, one task in a Python worker"),
         )
-
-
-def _join_texts(texts: list[str]) -> str:
-    more = len(texts) - 10
-    return ", ".join(texts[:10]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _choose_steps(n: int) -> list[int]:

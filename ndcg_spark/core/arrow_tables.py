@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
+from ndcg_spark.core.schemas import is_list
 from ndcg_spark.errors import InvalidParameterError
 
 SPARK_TYPES = {
@@ -149,11 +150,7 @@ def _decode_categories(values: pa.Array) -> pa.Array:
 def _has_categories(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         return any(_has_categories(field.type) for field in kind)
-    return bool(pa.types.is_dictionary(kind)) or (_is_list(kind) and _has_categories(kind.value_type))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    return bool(pa.types.is_dictionary(kind)) or (is_list(kind) and _has_categories(kind.value_type))
 
 
 def _has_nanoseconds(column: pa.ChunkedArray) -> bool:
@@ -168,7 +165,7 @@ def _find_spark_type(kind: pa.DataType) -> pa.DataType:
         return _find_spark_type(kind.value_type)
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if _is_list(kind):  # empty lists do not show their element type
+    if is_list(kind):  # empty lists do not show their element type
         return pa.list_(kind.value_type if pa.types.is_null(kind.value_type) else _find_spark_type(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _find_spark_type(field.type)) for field in kind])

@@ -303,10 +303,9 @@ def list_column(values: pa.Array, offsets: IntArray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
 
 
-def make_count_lists(counts: Sequence[IntArray]) -> pa.ListArray:
-    """A list of several counts of each query."""
-    flat = np.column_stack(counts).reshape(-1)
-    return list_column(pa.array(flat), np.arange(0, len(flat) + 1, len(counts)))
+def make_row_lists(rows: IntArray) -> pa.ListArray:
+    """A list of the numbers of each row, shape (n_rows, size)."""
+    return list_column(pa.array(rows.reshape(-1)), np.arange(0, rows.size + 1, rows.shape[1]))
 
 
 def entries_to_columns(entries: Entries, prefix: str) -> dict[str, pa.Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -55,6 +55,20 @@ def format_type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return f"struct<{','.join(f'{field.name}:{format_type(field.type)}' for field in kind)}>"
     return _SPELLINGS.get(kind, str(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Check for lists of any length, with offsets of any width."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def convert_inside(kind: pa.DataType, convert: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Convert a type, or those inside lists, maps and structs; every field becomes nullable."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, convert_inside(field.type, convert)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(convert_inside(kind.key_type, convert), convert_inside(kind.item_type, convert))
+    return pa.list_(convert_inside(kind.value_type, convert)) if pa.types.is_list(kind) else convert(kind)
 
 
 def is_numeric(kind: pa.DataType) -> bool:

@@ -108,12 +108,6 @@ def read_limbs(table: pa.Table, name: str) -> Limbs:
     }
 
 
-def state_column(states: IntArray) -> pa.Array:
-    """Make a column of lists of states, shape (n_groups, size)."""
-    offsets = np.arange(0, states.size + 1, states.shape[1], dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(states.reshape(-1)))
-
-
 def read_states(column: pa.Array, size: int) -> list[IntArray]:
     """Read a column of lists of states: those of each row, shape (n_states, size)."""
     return [int_values(states.values.flatten()).reshape(-1, size) for states in column]

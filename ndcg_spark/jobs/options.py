@@ -384,7 +384,8 @@ def _convert_config_value(option: click.Parameter, key: str, value: Any, context
         "an array of text": isinstance(texts, list) and None not in texts,
     }[allowed]
     if not fits:
-        raise InvalidParameterError(f"{key!r} must be {allowed}; got {_format_json(value)}.")
+        shown = json.dumps(value, ensure_ascii=False, default=str)
+        raise InvalidParameterError(f"{key!r} must be {allowed}; got {shown}.")
     plain = value if allowed in _NOT_TEXT else texts
     if allowed == "text or an array" and isinstance(texts, list):
         plain = ",".join(texts)
@@ -417,10 +418,6 @@ def _format_plain(value: Any) -> str | None:
     if isinstance(value, date):  # includes datetime
         return value.isoformat()
     return str(value) if isinstance(value, int | float) else None
-
-
-def _format_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def format_config(context: click.Context, groups: Mapping[str, Iterable[click.Option]]) -> str:

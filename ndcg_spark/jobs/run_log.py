@@ -88,17 +88,13 @@ def _find_state(spark: SparkSession | None, reference: str, kind: str) -> dict[s
     if kind == "sql":
         from ndcg_spark.sources.formats import read_query
 
-        return _hash_input_files(read_query(spark, reference))
+        return hash_names(read_query(spark, reference).inputFiles())
     if kind == "table":
         return _describe_table(spark, reference)
     file_state = describe_folder(reference)
     remote = not file_state and "://" in reference and not reference.startswith("file:")
     # The text format opens no file to infer a schema.
-    return _hash_input_files(spark.read.format("text").load(reference)) if remote else file_state
-
-
-def _hash_input_files(frame: DataFrame) -> dict[str, Any]:
-    return hash_names(frame.inputFiles())
+    return hash_names(spark.read.format("text").load(reference).inputFiles()) if remote else file_state
 
 
 def _hash_objects(reference: str) -> dict[str, Any]:

@@ -495,17 +495,15 @@ def _open_tables(
 
     from ndcg_spark.sources.formats import Table, open_table
 
-    def make_empty_table(schema: pa.Schema | T.StructType, name: str) -> Table:
-        types = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
-        return Table(frame=spark.createDataFrame([], types), name=name, path=None)
-
-    tables = dict(opened)
+    tables = {}
     for name, source in request.sources.items():
         if name in planned:
-            tables[name] = make_empty_table(planned[name], source.reference)
-        elif name not in opened:
-            tables[name] = open_table(spark, source.reference, source.kind, source.options)
-    return {name: tables[name] for name in request.sources}
+            schema = planned[name]
+            types = from_arrow_schema(schema) if isinstance(schema, pa.Schema) else schema
+            tables[name] = Table(frame=spark.createDataFrame([], types), name=source.reference, path=None)
+        else:
+            tables[name] = opened.get(name) or open_table(spark, source.reference, source.kind, source.options)
+    return tables
 
 
 class JobResult(NamedTuple):

@@ -24,10 +24,10 @@ def judge_items(batches: Iterator[pa.RecordBatch], settings: RatingSettings) -> 
     for batch in batches:
         relevance, weight, offsets = _read_ratings(batch, settings)
         ratings = kernels.sort_ratings(relevance, weight, offsets)
-        value, rule, deciding = _decide(ratings, settings, offsets)
+        votes = kernels.find_majority(ratings)
+        value, rule, deciding = _decide(ratings, votes, settings, offsets)
         n_ratings = to_lengths(ratings.offsets)
         low, high = kernels.rating_range(ratings)
-        votes = kernels.find_majority(ratings)
         disputed = ratings.rated & ((high - low >= settings.dispute_range) | ~votes.more_than_half)
         columns = {
             "relevance": pa.array(value, mask=np.isnan(value)),
@@ -92,10 +92,10 @@ def _read_ratings(batch: pa.RecordBatch, settings: RatingSettings) -> tuple[Floa
 
 
 def _decide(
-    ratings: kernels.Ratings, settings: RatingSettings, offsets: IntArray
+    ratings: kernels.Ratings, votes: kernels.Votes, settings: RatingSettings, offsets: IntArray
 ) -> tuple[FloatArray, list[str], BoolArray]:
     """Return the relevance of each item (NaN if unjudged), the rule that decided, and a mask of deciding ratings."""
-    item, votes = ratings.item, kernels.find_majority(ratings)
+    item = ratings.item
     rule = np.full(len(ratings.rated), settings.rule, dtype=object)
     if settings.rule == "mean":
         value, deciding = kernels.weighted_mean(ratings), np.ones(len(item), dtype=np.bool_)

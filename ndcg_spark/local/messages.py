@@ -52,7 +52,12 @@ class Sent:
 
 
 class Spool:
-    """Bytes of a task: in memory until they are more than `limit`, then in a file of `folder`."""
+    """Bytes of a task: in memory until they are more than `limit`, then in a file of `folder`.
+
+    Arrow writes to it as to a file object.
+    """
+
+    closed = False
 
     def __init__(self, folder: str, limit: int) -> None:
         self._folder, self._limit = folder, limit
@@ -61,7 +66,8 @@ class Spool:
         self._path = ""
         self.size = 0
 
-    def write(self, content: bytes) -> None:
+    def write(self, content: Any) -> int:
+        content = bytes(content)
         self.size += len(content)
         if self._file is None and self.size > self._limit:
             number, self._path = tempfile.mkstemp(dir=self._folder)
@@ -72,6 +78,10 @@ class Spool:
             self._held.append(content)
         else:
             self._file.write(content)
+        return len(content)
+
+    def flush(self) -> None:
+        """Do nothing: what is in memory needs no flush, and `close` flushes the file."""
 
     def close(self) -> bytes | str:
         """Return what was written, or the path of the file that has it."""
@@ -107,31 +117,11 @@ def collect(
     stream = None
     for batch in work(*task):
         if stream is None:
-            sink = pa.PythonFile(_Sink(spool), mode="w")
-            stream = pa.ipc.new_stream(sink, batch.schema)
+            stream = pa.ipc.new_stream(pa.PythonFile(spool, mode="w"), batch.schema)
         stream.write_batch(batch)
     if stream is not None:
         stream.close()
     return spool.close()
-
-
-class _Sink:
-    """File object that writes an Arrow stream to a spool."""
-
-    closed = False
-
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
-
-    def write(self, content: Any) -> int:
-        self._spool.write(bytes(content))
-        return len(content)
-
-    def flush(self) -> None:
-        """Do nothing: the spool has no buffer."""
-
-    def close(self) -> None:
-        """The spool is closed by whoever opened it."""
 
 
 def rows_in(collected: bytes | str) -> list[pa.RecordBatch]:

@@ -27,10 +27,9 @@ from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.sources.folders import DATA_FORMATS, find_table_folder, read_files, read_parquet
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import escape_path, refuse_secrets
+from ndcg_spark.sources.text_files import SEPARATORS, TREC
 
 _QUALIFIED_NAME = re.compile(r"\w+\.\w+")
-_RUN_FIELDS = ("query_id", "iteration", "item_id", "rank", "score", "tag")
-_QRELS_FIELDS = ("query_id", "iteration", "item_id", "relevance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +87,10 @@ def _open(spark: SparkSession, reference: str, kind: str, options: dict[str, str
         if _QUALIFIED_NAME.fullmatch(reference) and not spark.catalog.tableExists(reference):
             raise InputRefusedError(_format_missing_table(spark, reference))
         return spark.read.options(**options).table(reference)
-    if kind in ("trec-run", "trec-qrels"):
+    if kind in TREC:
         return _read_trec(spark, reference, kind)
-    if kind in ("csv", "tsv"):
-        plain = {"header": "true", "escape": '"', "sep": "\t" if kind == "tsv" else ",", **options}
+    if kind in SEPARATORS:
+        plain = {"header": "true", "escape": '"', "sep": SEPARATORS[kind], **options}
         return _read_csv(spark, reference, plain, kind)
     if kind == "parquet" and not options:
         return read_parquet(spark, reference)
@@ -129,8 +128,7 @@ def _read_trec(spark: SparkSession, path: str, kind: str) -> DataFrame:
     line = F.trim(F.regexp_replace("value", r"\s+", " "))
     lines = read_files(spark, path, "text", label=kind).select(line.alias("line"))
     lines = lines.where((F.col("line") != "") & ~F.col("line").startswith("#"))
-    fields = _RUN_FIELDS if kind == "trec-run" else _QRELS_FIELDS
-    parts = F.split("line", " ")
+    fields, parts = TREC[kind], F.split("line", " ")
     fits = F.size(parts) >= len(fields) if kind == "trec-run" else F.size(parts) == len(fields)
     columns = [F.when(fits, parts[number]).alias(field) for number, field in enumerate(fields)]
     return mark_text_table(lines.select(*columns, F.when(~fits, F.col("line")).alias(MALFORMED)))

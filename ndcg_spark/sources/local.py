@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.core.arrow_tables import collect_table, is_table, to_spark_types, wrong_table_error
 from ndcg_spark.core.redaction import redact
-from ndcg_spark.core.schemas import HAS_NANOSECONDS, MALFORMED, TableInfo, select_fields
+from ndcg_spark.core.schemas import HAS_NANOSECONDS, MALFORMED, TableInfo, convert_inside, select_fields
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.sources import stores, text_files
 from ndcg_spark.sources.listing import Listing
@@ -252,18 +252,12 @@ def open_memory_table(rows: Any, name: str, *, label: str = "input", or_path: bo
 
 
 def _to_spark_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Normalize what Spark's types do not distinguish: time zones, names of list elements, nullability."""
-    if pa.types.is_timestamp(arrow_type):
-        return pa.timestamp("us", arrow_type.tz and "UTC")
-    if pa.types.is_struct(arrow_type):
-        return pa.struct([(field.name, _to_spark_type(field.type)) for field in arrow_type])
-    if pa.types.is_map(arrow_type):
-        return pa.map_(_to_spark_type(arrow_type.key_type), _to_spark_type(arrow_type.item_type))
-    return pa.list_(_to_spark_type(arrow_type.value_type)) if pa.types.is_list(arrow_type) else arrow_type
+    return pa.timestamp("us", arrow_type.tz and "UTC") if pa.types.is_timestamp(arrow_type) else arrow_type
 
 
 def _to_spark_schema(table: pa.Table) -> pa.Schema:
-    return pa.schema([(field.name, _to_spark_type(field.type)) for field in table.schema])
+    """Normalize what Spark's types do not distinguish: time zones, names of list elements, nullability."""
+    return pa.schema([(field.name, convert_inside(field.type, _to_spark_type)) for field in table.schema])
 
 
 def _split_table(table: pa.Table, n_parts: int) -> list[TablePart]:
@@ -281,14 +275,6 @@ class _OpenedFiles:
     refused: Mapping[str, str] = field(default_factory=dict)
     is_text: bool = False
     footers: tuple[FileFooter, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FolderColumns:
-    """Partition columns (from folder names), and their values for each file."""
-
-    schema: pa.Schema
-    values: Mapping[str, Mapping[str, Any]]
 
 
 def open_local(
@@ -338,17 +324,20 @@ def open_local(
 def _add_folders(opened: _OpenedFiles, root: str, files: Sequence[str]) -> _OpenedFiles | str:
     """Add partition columns to the columns of files; or return a clause on why only Spark can."""
     folders = _read_folders(root, files)
-    if isinstance(folders, str) or not folders.schema.names:
-        return folders if isinstance(folders, str) else opened
-    names = [name.lower() for name in (*opened.schema.names, *folders.schema.names)]
+    if isinstance(folders, str):
+        return folders
+    schema, values = folders
+    if not schema.names:
+        return opened
+    names = [name.lower() for name in (*opened.schema.names, *schema.names)]
     anchor = next((column for column in opened.schema if column.name not in (*opened.refused, MALFORMED)), None)
     if len(set(names)) < len(names) or anchor is None:
         return "a column is both in files and in folder names, or the files have no columns"
 
     def divide(n_parts: int) -> list[tuple[str, Part]]:
-        return [(path, FolderPart(part, anchor, folders.values[path])) for path, part in opened.divide(n_parts)]
+        return [(path, FolderPart(part, anchor, values[path])) for path, part in opened.divide(n_parts)]
 
-    return replace(opened, schema=pa.schema([*opened.schema, *folders.schema]), divide=divide, footers=())
+    return replace(opened, schema=pa.schema([*opened.schema, *schema]), divide=divide, footers=())
 
 
 def _find_obstacle(reference: str, file_format: str, options: Mapping[str, str]) -> str | None:
@@ -384,8 +373,8 @@ def _list_files(reference: str, path: str, kind: str | None, file_format: str) -
     return files
 
 
-def _read_folders(root: str, files: Sequence[str]) -> _FolderColumns | str:
-    """Read the partition columns below a folder; or return a clause on why only Spark can."""
+def _read_folders(root: str, files: Sequence[str]) -> tuple[pa.Schema, dict[str, dict[str, Any]]] | str:
+    """Return the partition columns, and their values for each file; or a clause on why only Spark can read them."""
     folders = {file: file[len(root) :].strip("/").split("/")[:-1] for file in files}
     texts = {
         file: {stores.unescape_name(column): text for column, _, text in (level.partition("=") for level in levels)}
@@ -405,7 +394,7 @@ def _read_folders(root: str, files: Sequence[str]) -> _FolderColumns | str:
         file: {column: _read_value(by_column[column], types[column]) for column in columns}
         for file, by_column in texts.items()
     }
-    return _FolderColumns(schema=pa.schema(list(types.items())), values=values)
+    return pa.schema(list(types.items())), values
 
 
 def _infer_type(texts: Set[str]) -> pa.DataType | None:

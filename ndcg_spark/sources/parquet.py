@@ -125,12 +125,6 @@ def _read_tail(file: Any, size: int, length: int) -> bytes:
     return bytes(file.read())
 
 
-def identify(path: str) -> FileIdentity:
-    """Read the identity of a file. Raise an OSError if it is not Parquet."""
-    with open_parquet(path) as parquet_file:
-        return parquet_file.identity
-
-
 def split_files(files: list[FileIdentity], sizes: PartSizes = PART_SIZES) -> tuple[FilePart, ...]:
     """Split files into parts. A part holds rows of one file only."""
     n_bytes = sum(file.size for file in files)

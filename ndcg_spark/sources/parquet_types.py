@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ndcg_spark.core.arrow_tables import SPARK_TYPES
-from ndcg_spark.core.schemas import format_type
+from ndcg_spark.core.schemas import format_type, is_list
 from ndcg_spark.errors import option
 from ndcg_spark.sources.parquet import FileFooter, open_parquet
 
@@ -91,13 +91,7 @@ def _count_leaves(arrow_type: pa.DataType) -> int:
         return sum(_count_leaves(field.type) for field in arrow_type)
     if pa.types.is_map(arrow_type):
         return _count_leaves(arrow_type.key_type) + _count_leaves(arrow_type.item_type)
-    return _count_leaves(arrow_type.value_type) if _is_list(arrow_type) else 1
-
-
-def _is_list(arrow_type: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type) or pa.types.is_fixed_size_list(arrow_type)
-    )
+    return _count_leaves(arrow_type.value_type) if is_list(arrow_type) else 1
 
 
 def _to_spark_type(arrow_type: pa.DataType, path: str, leaves: Iterator[Any]) -> pa.DataType:
@@ -109,7 +103,7 @@ def _to_spark_type(arrow_type: pa.DataType, path: str, leaves: Iterator[Any]) ->
     if pa.types.is_map(arrow_type):
         keys = _to_spark_type(arrow_type.key_type, f"{path}.key_value.key", leaves)
         return pa.map_(keys, _to_spark_type(arrow_type.item_type, f"{path}.key_value.value", leaves))
-    if _is_list(arrow_type):
+    if is_list(arrow_type):
         name = "item" if arrow_type.value_field.name == "item" else "element"
         return pa.list_(_to_spark_type(arrow_type.value_type, f"{path}.list.{name}", leaves))
     leaf = next(leaves)

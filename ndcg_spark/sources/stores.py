@@ -261,7 +261,11 @@ def escape_path(path: str) -> str:
     absolute = (
         os.path.abspath(path) if ":" in path and not path.startswith("file:") else path
     )  # the colon does not end a scheme
-    return _WILDCARDS.sub(r"\\\g<0>", absolute)
+    return escape_wildcards(absolute)
+
+
+def escape_wildcards(path: str) -> str:
+    return _WILDCARDS.sub(r"\\\g<0>", path)
 
 
 def list_files(path: str, ending: str = ".parquet", max_files: int = MAX_FILES) -> list[str] | str:

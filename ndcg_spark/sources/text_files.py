@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import csv
 from pyarrow import json as arrow_json
 
-from ndcg_spark.core.schemas import MALFORMED, select_fields
+from ndcg_spark.core.schemas import MALFORMED, convert_inside, select_fields
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.parquet import refuse_unreadable
 from ndcg_spark.sources.stores import format_reason
@@ -298,42 +298,33 @@ def _parse_objects(block: bytes, **options: Any) -> pa.Table:
 
 def _infer_json_schema(paths: Sequence[str]) -> pa.Schema | str:
     """Infer the types of lines of JSON from all lines, as Spark does; or return a clause on why only Spark can."""
-    merged, path = pa.struct([]), ""
+    merged, path = pa.schema([]), ""
     try:
         for path in paths:
             for block in _read_json_blocks(path):
                 table = _parse_objects(block) if _has_objects_only(block) and not _has_odd_values(block) else None
                 if table is None or len(table) != block.count(b"\n"):
                     raise TypeError("lines that are not objects")
-                merged = _merge_types(merged, pa.struct(list(table.schema)))
-        if "_corrupt_record" in {field.name for field in merged}:
+                merged = _merge_columns(merged, table.schema)
+        if "_corrupt_record" in merged.names:
             raise TypeError("a column of broken lines")
-        return pa.schema(list(_to_spark_type(merged)))
+        return pa.schema(list(_to_spark_type(pa.struct(list(merged)))))
     except (pa.ArrowException, TypeError) as error:
         return f"{path} has lines that only Spark reads ({format_reason(error)})"
 
 
-def _merge_types(left: pa.DataType, right: pa.DataType) -> pa.DataType:
-    """Merge two types. Raise a TypeError if Spark would read text. Timestamps are text that Arrow parsed."""
-    kinds = [pa.string() if pa.types.is_timestamp(kind) else kind for kind in (left, right)]
-    if pa.types.is_null(kinds[0]) or kinds[0] == kinds[1]:
-        return kinds[1]
-    if pa.types.is_null(kinds[1]):
-        return kinds[0]
-    if all(map(pa.types.is_struct, kinds)):
-        fields = [{fields_by_name.name: fields_by_name.type for fields_by_name in kind} for kind in kinds]
-        names = dict.fromkeys(name for fields_by_name in fields for name in fields_by_name)
-        return pa.struct(
-            [
-                (name, _merge_types(*(fields_by_name.get(name, pa.null()) for fields_by_name in fields)))
-                for name in names
-            ]
-        )
-    if all(map(pa.types.is_list, kinds)):
-        return pa.list_(_merge_types(*(kind.value_type for kind in kinds)))
-    if set(kinds) == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    raise TypeError("values of different types under one name")
+def _merge_columns(columns: pa.Schema, others: pa.Schema) -> pa.Schema:
+    """Merge the columns of two blocks. Raise a TypeError if Spark would read text."""
+    texts = pa.schema([(field.name, convert_inside(field.type, _timestamp_to_text)) for field in others])
+    try:
+        return pa.unify_schemas([columns, texts], promote_options="permissive")
+    except pa.ArrowTypeError:
+        raise TypeError("values of different types under one name") from None
+
+
+def _timestamp_to_text(arrow_type: pa.DataType) -> pa.DataType:
+    """Undo that Arrow parses text as timestamps."""
+    return pa.string() if pa.types.is_timestamp(arrow_type) else arrow_type
 
 
 def _to_spark_type(arrow_type: pa.DataType) -> pa.DataType:
@@ -341,7 +332,7 @@ def _to_spark_type(arrow_type: pa.DataType) -> pa.DataType:
     if pa.types.is_list(arrow_type):
         return pa.list_(_to_spark_type(arrow_type.value_type))
     if not pa.types.is_struct(arrow_type):
-        return pa.string() if pa.types.is_null(arrow_type) or pa.types.is_timestamp(arrow_type) else arrow_type
+        return pa.string() if pa.types.is_null(arrow_type) else arrow_type
     if not arrow_type.num_fields:
         raise TypeError("objects without fields")
     if len({field.name.lower() for field in arrow_type}) < arrow_type.num_fields:

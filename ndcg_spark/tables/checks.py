@@ -19,17 +19,16 @@ from pyarrow import parquet
 
 from ndcg_spark.core.failures import first_line, is_denied, is_unsupported, spark_errors
 from ndcg_spark.core.redaction import redact
+from ndcg_spark.core.schemas import convert_inside
 from ndcg_spark.errors import NdcgSparkError, OutputRefusedError, get_message
 from ndcg_spark.sources.references import guess_format
 from ndcg_spark.sources.stores import (
-    MARKS,
     TableFolder,
+    find_local_table_folder,
     format_reason,
     has_wildcards,
     is_hidden,
-    is_marked,
     is_pattern,
-    list_folders_above,
     parse_address,
     strip_file_scheme,
 )
@@ -260,12 +259,7 @@ def _find_logged_table(spark: SparkSession | None, path: str) -> TableFolder | N
         from ndcg_spark.sources.folders import find_table_folder
 
         return find_table_folder(spark, path)
-    local_path = strip_file_scheme(path)
-    for root in list_folders_above(local_path.rstrip("/") or "/"):
-        kind = next((kind for kind, mark in MARKS.items() if is_marked(root, mark)), None)
-        if kind is not None:
-            return TableFolder(kind, root, whole=root == local_path.rstrip("/"))
-    return None
+    return find_local_table_folder(strip_file_scheme(path))
 
 
 def _merge_columns(folders: Sequence[str], reference: str, kind: str) -> tuple[ColumnType, ...]:
@@ -305,21 +299,14 @@ def _list_columns(fields: pa.Schema, instants: tuple[str, ...]) -> tuple[ColumnT
     """List the columns of a Parquet file with Spark's types: INT96 is a timestamp with a time zone."""
     holds_instants = [any(path.startswith(f"{field.name}.") for path in instants) for field in fields]
     types = [
-        _add_zone(field.type) if holds else field.type for field, holds in zip(fields, holds_instants, strict=True)
+        convert_inside(field.type, _add_zone) if holds else field.type
+        for field, holds in zip(fields, holds_instants, strict=True)
     ]
     return list_columns(field.with_type(spark_type) for field, spark_type in zip(fields, types, strict=True))
 
 
 def _add_zone(arrow_type: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(arrow_type):
-        return pa.timestamp("us", "UTC")
-    if pa.types.is_list(arrow_type):
-        return pa.list_(_add_zone(arrow_type.value_type))
-    if pa.types.is_map(arrow_type):
-        return pa.map_(_add_zone(arrow_type.key_type), _add_zone(arrow_type.item_type))
-    if pa.types.is_struct(arrow_type):
-        return pa.struct([field.with_type(_add_zone(field.type)) for field in arrow_type])
-    return arrow_type
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(arrow_type) else arrow_type
 
 
 def _check_name(spark: SparkSession, reference: str, kind: str) -> None:

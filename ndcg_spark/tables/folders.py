@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from pyarrow import parquet
 
 from ndcg_spark.core.failures import first_line, get_condition, spark_errors
 from ndcg_spark.errors import OutputRefusedError, PartlyWrittenError
-from ndcg_spark.sources.stores import NULL_FOLDER_VALUE, is_hidden, walk_folder
+from ndcg_spark.sources.stores import NULL_FOLDER_VALUE, escape_wildcards, is_hidden, walk_folder
 from ndcg_spark.tables.claims import Claim, InProcessClaim, Reporter, claim_slices
 from ndcg_spark.tables.places import canonicalize
 from ndcg_spark.tables.slices import PARTITIONS, Frame, Slices, SliceWrite
@@ -39,8 +38,6 @@ _SYNC_UNSUPPORTED = (
     errno.ENOTSUP,
     errno.EBADF,
 )  # of file systems that cannot, or only what is open for writing
-_WILDCARDS, _ESCAPE = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
-"""Hadoop's wildcards in paths, and the replacement that escapes them."""
 
 
 class FolderWrite(SliceWrite):
@@ -302,7 +299,7 @@ class RemoteFolderWrite(SliceWrite):
 
     def _list_files(self) -> dict[str, set[str]]:
         """List the files of each slice, with one listing. Each write uses new file names."""
-        pattern = f"{_WILDCARDS.sub(_ESCAPE, self.place)}/{{{','.join(sorted(self.folders))}}}"
+        pattern = f"{escape_wildcards(self.place)}/{{{','.join(sorted(self.folders))}}}"
         from pyspark.errors import PySparkException
 
         reader = self._rows.sparkSession.read.schema(self._rows.drop(*PARTITIONS).schema).format(self.kind)

@@ -367,6 +367,7 @@ def test_bad_runs_and_clicks(spark):
     [
         (PropensitySettings, {"method": "em"}),
         (PropensitySettings, {"tolerance": 0.0}),
+        (PropensitySettings, {"tolerance": math.nan}),
         (PropensitySettings, {"max_iter": 0}),
         (PropensitySettings, {"on_invalid": "skip"}),
         (WeightSettings, {"clip": 0.5}),

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ndcg_spark.core.sums import GroupSums, merge_states, read_states, state_column
+from ndcg_spark.core.batches import make_row_lists
+from ndcg_spark.core.sums import GroupSums, merge_states, read_states
 
 KEYS = {"run": ("a", "b", None), "value": (0.0, -0.0, 1.5, None), "k": (1, 10, None)}
 TYPES = {"run": pa.string(), "value": pa.float64(), "k": pa.int32()}
@@ -56,8 +57,8 @@ def test_sums_are_those_of_loops(limit, seed, n_batches):
 
 def test_states_of_rows_are_read_as_they_were_put_in_and_merge():
     states = np.arange(12).reshape(3, 4)
-    column = pa.array([state_column(states).to_pylist(), state_column(states[:1]).to_pylist(), []])
+    column = pa.array([make_row_lists(states).to_pylist(), make_row_lists(states[:1]).to_pylist(), []])
     parts = read_states(column, 4)
     assert [part.tolist() for part in parts] == [states.tolist(), states[:1].tolist(), []]
     assert merge_states(parts, 4).tolist() == [[12, 15, 18, 21], [0, 1, 2, 3], [0, 0, 0, 0]]
-    assert state_column(merge_states([], 4)).type == pa.list_(pa.int64())
+    assert make_row_lists(merge_states([], 4)).type == pa.list_(pa.int64())

@@ -24,7 +24,8 @@ from ndcg_spark.evaluation.tasks.exchange import PARTIALS, ROWS, SUMS, merge_and
 from ndcg_spark.evaluation.tasks.partial_sums import build_summing_task
 from ndcg_spark.evaluation.tasks.query_rows import RankingTask
 from ndcg_spark.evaluation.tasks.scoring import build_scoring_task
-from ndcg_spark.sources.parquet import PartSizes, identify, split_files
+from ndcg_spark.sources.parquet import PartSizes, split_files
+from ndcg_spark.sources.parquet_types import read_footer
 
 COLUMNS = ["run", "query_id", "n_rows", "n_left_out", "n_items", "n_judged", "ranked", "ideal"]
 Bounds = tuple[tuple[Any, Any], ...]
@@ -36,7 +37,7 @@ def files_of(folder: Path, rows: pa.RecordBatch, *, n_files: int, of_a_group: in
     for at in range(n_files):
         part = pa.Table.from_batches([rows.slice(at * step, step)])
         pq.write_table(part, folder / f"{at}.parquet", row_group_size=of_a_group)
-    actual = [identify(str(path)) for path in sorted(folder.iterdir())]
+    actual = [read_footer(str(path)).identity for path in sorted(folder.iterdir())]
     parts = split_files(actual, PartSizes(n_parts=4 * n_files, smallest=1))
     reads = {field.name: ColumnRead((field.name,), Conversion.AS_IS, field.type) for field in rows.schema}
     return FilesTask(parts=parts, plan=TablePlan(columns=reads), schema=rows.schema)
@@ -171,7 +172,7 @@ def test_parts_cover_each_row_group_once(tmp_path: Path) -> None:
     files = files_of(tmp_path, canonical, n_files=2, of_a_group=9)
     for smallest, largest in ((1, 1), (1, 300), (10**9, 10**9)):
         sizes = PartSizes(n_parts=4, smallest=smallest, largest=largest)
-        parts = split_files([identify(str(path)) for path in sorted(tmp_path.iterdir())], sizes)
+        parts = split_files([read_footer(str(path)).identity for path in sorted(tmp_path.iterdir())], sizes)
         actual = [
             query
             for part in parts
@@ -209,4 +210,4 @@ def test_what_is_no_parquet_file_has_no_identity(tmp_path: Path) -> None:
     for name, content in {"empty": b"", "text": b"query,item\n1,2\n"}.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(OSError, match="is not a Parquet file"):
-            identify(str(tmp_path / name))
+            read_footer(str(tmp_path / name))

@@ -13,7 +13,8 @@ from support.disks import drop_root, make_closed_folder
 
 from ndcg_spark.errors import InvalidParameterError
 from ndcg_spark.sources import stores
-from ndcg_spark.sources.parquet import FilePart, identify, to_spark_schema
+from ndcg_spark.sources.parquet import FilePart, to_spark_schema
+from ndcg_spark.sources.parquet_types import read_footer
 from ndcg_spark.sources.stores import (
     StoreAddress,
     find_file_system,
@@ -138,7 +139,7 @@ def test_parts_for_workers_hold_no_credentials(tmp_path: Path, plain: pytest.Mon
     plain.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
     find_file_system("s3://data/x")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
-    part = FilePart(file=identify(str(tmp_path / "a.parquet")), start=0, end=1)
+    part = FilePart(file=read_footer(str(tmp_path / "a.parquet")).identity, start=0, end=1)
     assert b"secret" not in pickle.dumps(part)
 
 

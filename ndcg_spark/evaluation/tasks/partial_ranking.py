@@ -19,7 +19,7 @@ from ndcg_spark.core.batches import (
     get_value,
     int_values,
     list_column,
-    make_count_lists,
+    make_row_lists,
     take_values,
     to_flags,
 )
@@ -523,9 +523,8 @@ def _build_batch(complete: PartialRankings, task: RankingTask) -> pa.RecordBatch
     if task.counts_rejected:
         columns[N_REJECTED] = queries[N_REJECTED] if N_REJECTED in queries else pa.array(np.zeros(n, dtype=np.int64))
     if task.settings.levels:
-        columns["n_at_least"] = make_count_lists(
-            [int_values(queries[f"{AT_LEAST}{index}"]) for index in range(len(task.settings.levels))]
-        )
+        counts = [int_values(queries[f"{AT_LEAST}{index}"]) for index in range(len(task.settings.levels))]
+        columns["n_at_least"] = make_row_lists(np.column_stack(counts))
     keys = complete.keys(names)
     for carried, label in names.carried.items():
         if f"{LOW}{carried}" in queries:

@@ -20,20 +20,13 @@ from ndcg_spark.core.batches import (
     get_value,
     int_values,
     list_offsets,
+    make_row_lists,
     to_flags,
     to_python_values,
 )
 from ndcg_spark.core.exact import MOMENTS, estimate, estimate_days, query_states
 from ndcg_spark.core.ragged import BoolArray, IntArray, query_of_rows
-from ndcg_spark.core.sums import (
-    STATE_TYPE,
-    GroupSums,
-    limb_columns,
-    merge_states,
-    read_limbs,
-    read_states,
-    state_column,
-)
+from ndcg_spark.core.sums import STATE_TYPE, GroupSums, limb_columns, merge_states, read_limbs, read_states
 from ndcg_spark.errors import InputRefusedError, get_message
 from ndcg_spark.evaluation.rules import RULES, combine_rules
 from ndcg_spark.evaluation.settings import EvaluationSettings
@@ -326,7 +319,7 @@ def _write_sums(grouped: pa.Table, segment_set: tuple[str, ...], task: SummingTa
                 "k": grouped.column("k"),
                 labels.ASKED: pa.array([names_by_k.get(k) for k in ks], pa.string()),
                 **counts,
-                "state": state_column(states),
+                "state": make_row_lists(states),
             }
         )
         table = table.filter(pa.array([k in names_by_k for k in ks], pa.bool_()))
@@ -463,7 +456,7 @@ def compute_batch_means(
     columns = {name: batch.column(name) for name in batch.schema.names if name != "states"}
     for number in ESTIMATES:
         columns[number] = pa.array([getattr(row, number) for row in estimates], type=pa.float64())
-    columns["state"] = state_column(states)
+    columns["state"] = make_row_lists(states)
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 

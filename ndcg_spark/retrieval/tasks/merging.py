@@ -18,7 +18,7 @@ from ndcg_spark.core.batches import (
     int_values,
     list_column,
     list_offsets,
-    make_count_lists,
+    make_row_lists,
 )
 from ndcg_spark.core.ragged import (
     FloatArray,
@@ -143,7 +143,8 @@ def _build_ranking_batch(
     columns["n_relevant"] = pa.array(levels[:, 1:].sum(axis=1))
     if task.levels:
         grades = np.arange(levels.shape[1])
-        columns["n_at_least"] = make_count_lists([levels[:, grades >= level].sum(axis=1) for level in task.levels])
+        counts = [levels[:, grades >= level].sum(axis=1) for level in task.levels]
+        columns["n_at_least"] = make_row_lists(np.column_stack(counts))
     columns |= {column: carried.column(column) for column in task.carried}
     columns["ranked"] = list_column(pa.array(entries.numbers(searching.RELEVANCE)), entries.offsets)
     if task.groups_ties:
