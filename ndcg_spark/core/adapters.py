@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
-_log = logging.getLogger("ndcg_spark")
 
 
 def accepts_tables(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
@@ -174,6 +172,8 @@ def _to_spark(name: str, table: Any, spark: SparkSession | None) -> DataFrame:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    from ndcg_spark.core.session import get_session
+
     rows, cut = to_spark_types(name, table)
     try:
         schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
@@ -181,7 +181,7 @@ def _to_spark(name: str, table: Any, spark: SparkSession | None) -> DataFrame:
         raise conversion_error(name, "", error) from error
     for field in schema:
         field.metadata = {BELOW_MICROSECONDS: True} if field.name in cut else {}
-    spark = spark or get_or_start_session()
+    spark = spark or get_session()
     if int(pyspark.__version__.partition(".")[0]) >= 4:
         return spark.createDataFrame(rows, schema=schema)
     return spark.createDataFrame(list(zip(*map(_python_values, rows.columns), strict=True)), schema=schema)
@@ -191,14 +191,3 @@ def _python_values(column: pa.ChunkedArray) -> list[Any]:
     """Values of a column for Spark 3.5, in which maps are dicts."""
     values = column.to_pylist()
     return [None if pairs is None else dict(pairs) for pairs in values] if pa.types.is_map(column.type) else values
-
-
-def get_or_start_session() -> SparkSession:
-    """Return the active session; if there is none, start one and log it."""
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.getActiveSession()
-    if spark is None:
-        spark = SparkSession.builder.getOrCreate()
-        _log.warning("no active Spark session: started one with Spark %s", spark.version)
-    return spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -100,7 +101,7 @@ def runs_locally(spark: SparkSession, unknown: str = "") -> bool:
 
 
 def get_session() -> SparkSession:
-    """Return the active session, or start one; workers of a new local session run this Python."""
+    """Return the active session, or start one and log it; workers of a new local session run this Python."""
     try:
         return SparkSession.active()  # knows sessions of Spark Connect, too
     except PySparkException as error:
@@ -108,7 +109,9 @@ def get_session() -> SparkSession:
             raise
     if _would_be_local():
         use_this_python()
-    return SparkSession.builder.getOrCreate()
+    spark = SparkSession.builder.getOrCreate()
+    logging.getLogger("ndcg_spark").warning("no active Spark session: started one with Spark %s", spark.version)
+    return spark
 
 
 def _would_be_local() -> bool:

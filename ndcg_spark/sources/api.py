@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ndcg_spark.core.adapters import get_or_start_session
 from ndcg_spark.core.columns import exact_col, has_column, mark_text_table, number_column
 from ndcg_spark.core.failures import readable_errors
 from ndcg_spark.core.flag import convert_value
 from ndcg_spark.core.redaction import redact
 from ndcg_spark.core.schemas import MALFORMED
+from ndcg_spark.core.session import get_session
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.sources.formats import open_table
 from ndcg_spark.sources.references import format_reference
@@ -125,7 +125,7 @@ def read_table(
     """
     if night is not None:
         convert_value("night", date, night)
-    table = open_table(get_or_start_session(), format_reference(reference), format, dict(options or {}))
+    table = open_table(get_session(), format_reference(reference), format, dict(options or {}))
     frame = table.frame
     if night is not None or dataset is not None:
         frame = _select_night(frame, f"table {redact(os.fspath(reference))!r}", night, dataset)

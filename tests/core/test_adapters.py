@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -296,14 +298,22 @@ def test_convert_tables_leaves_other_values(spark):
 
 PROGRAM = """
 import pandas as pd
-from ndcg_spark import evaluate
-rows = {"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [1.0, 2.0], "relevance": [1.0, 0.0]}
-print(evaluate(pd.DataFrame(rows), k=1, engine="spark").to_pandas().value[0])
+from ndcg_spark import evaluate, read_table
+rows = pd.DataFrame({"query_id": ["q", "q"], "item_id": ["a", "b"], "score": [1.0, 2.0], "relevance": [1.0, 0.0]})
+rows.to_parquet("rows.parquet")
+print(evaluate(%s, k=1, engine="spark").to_pandas().value[0])
 """
 
 
 @pytest.mark.slow
-def test_a_missing_session_is_started():
-    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("table", ["rows", 'read_table("rows.parquet")', '"rows.parquet"'])
+def test_a_missing_session_is_started(tmp_path, table):
+    """Its workers run this Python, although the `python3` of PATH may lack this package."""
+    unset = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "VIRTUAL_ENV")}
+    paths = [path for path in unset["PATH"].split(os.pathsep) if Path(path) != Path(sys.executable).parent]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM % table], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={**unset, "PATH": os.pathsep.join(paths)},
+    )  # fmt: skip
     assert ended.stdout.split() == ["0.0"]
     assert "no active Spark session: started one with Spark" in ended.stderr
