@@ -195,10 +195,7 @@ class _RowRanker:
         partials = rank_stretches(ranked, offsets, task) if ranked.num_rows else []
         empty_rows = np.setdiff1d(np.arange(n), int_values(ranked.column(ROW)))
         if len(empty_rows) or not partials:
-            empty_batch = pa.RecordBatch.from_pylist([], schema=task.rows)
-            partials.append(
-                partial_ranking.build_empty_partials({ROW: pa.array(empty_rows, pa.int64())}, empty_batch, task)
-            )
+            partials.append(partial_ranking.build_empty_partials({ROW: pa.array(empty_rows, pa.int64())}, task))
         complete = partial_ranking.concat_partials(attach_judgments(partials, judged, set(), task))
         complete = partial_ranking.take_partials(complete, np.argsort(int_values(complete.queries[ROW])))
         ideal = complete.ideal
