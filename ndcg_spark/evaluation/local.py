@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import cast_large_types
+from ndcg_spark.core.batches import WorkerFunction, cast_large_types
 from ndcg_spark.core.row_counts import RowCount, describe_bad_rows
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
@@ -243,21 +243,13 @@ def _plan_parts(
 
 
 def _send_part(
-    files: FilesTask, task: RankingTask, *summing_tasks: ScoringTask | SummingTask
+    files: FilesTask, send_batches: WorkerFunction, task: RankingTask, *summing_tasks: ScoringTask | SummingTask
 ) -> Iterator[pa.RecordBatch]:
     """Send the rows of the only part. With tasks for means, complete queries are summed before they are sent."""
     if summing_tasks and files.bounds is not None:
         first = pa.RecordBatch.from_pydict({"number": [0]})
         return send_complete(iter([first]), files, task, *summing_tasks)  # type: ignore[arg-type]
-    return send_rows(files.read_part(0), task)
-
-
-def _send_judged_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    return send_judgments(files.read_part(0), task)
-
-
-def _send_empty_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    return send_empty_lists(files.read_part(0), task)
+    return send_batches(files.read_part(0), task)
 
 
 def _rank_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
@@ -517,14 +509,17 @@ class LocalRanking:
                 yield from rows_in(output)
 
     def _list_send_jobs(self, task: RankingTask, summing_tasks: Sequence[Any], folder: str, limit: int) -> list[Job]:
-        jobs: list[Job] = [
-            (send, (_send_part, (part, task, *summing_tasks), folder, limit)) for part in _split_parts(self.rows)
+        tables = (
+            (self.rows, (send_rows, task, *summing_tasks)),
+            (self.judged, (send_judgments, task)),
+            (self.empty, (send_empty_lists, task)),
+        )
+        return [
+            (send, (_send_part, (part, *arguments), folder, limit))
+            for files, arguments in tables
+            if files is not None
+            for part in _split_parts(files)
         ]
-        if self.judged is not None:
-            jobs += [(send, (_send_judged_part, (part, task), folder, limit)) for part in _split_parts(self.judged)]
-        if self.empty is not None:
-            jobs += [(send, (_send_empty_part, (part, task), folder, limit)) for part in _split_parts(self.empty)]
-        return jobs
 
 
 def _split_parts(files: FilesTask) -> Iterator[FilesTask]:
