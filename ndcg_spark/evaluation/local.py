@@ -44,7 +44,7 @@ from ndcg_spark.evaluation.tasks.exchange import (
     send_judgments,
     send_rows,
 )
-from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
+from ndcg_spark.evaluation.tasks.list_rankings import rank_lists
 from ndcg_spark.evaluation.tasks.long_lists import EmptyListsPart, LongPart
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import (
@@ -253,9 +253,7 @@ def _send_part(
 
 
 def _rank_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Rank rows that hold one query each."""
-    rank = rank_arrays if col.RANKED_LIST in files.plan.schema.names else rank_lists
-    return rank(files.read_part(0), task)
+    return rank_lists(files.read_part(0), task)
 
 
 def _score_part(files: FilesTask, task: RankingTask, scoring: ScoringTask) -> Iterator[pa.RecordBatch]:

@@ -63,14 +63,13 @@ from ndcg_spark.evaluation.tasks.exchange import (
     send_judgments,
     send_rows,
 )
-from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
+from ndcg_spark.evaluation.tasks.list_rankings import rank_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, build_summing_task
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
     ORDER,
-    RANKED_LIST,
     RUN,
     SCORE,
     RankingTask,
@@ -493,9 +492,8 @@ class Arrays(Strategy):
 
     def rankings(self) -> DataFrame:
         """Cut the arrays of each query to two lists in one pass. `check_duplicates=all` shuffles the lists. Lazy."""
-        rank = rank_arrays if RANKED_LIST in self.rows.columns else rank_lists
         schema = spark_schema(self.plan.rankings_schema)
-        rankings = in_workers(self.rows, rank, self.plan.task, schema=schema, keep_refusals=True)
+        rankings = in_workers(self.rows, rank_lists, self.plan.task, schema=schema, keep_refusals=True)
         if self.settings.check_duplicates != "all" or not self.settings.columns.query:
             return rankings
         return in_tasks(_refuse_repeated_queries(rankings, self.settings), self.n_tasks)

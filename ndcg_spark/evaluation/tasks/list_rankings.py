@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -31,19 +32,20 @@ from ndcg_spark.evaluation.tasks.query_rows import RankingTask, list_keys
 from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, has_keys, mark_rejected, split_rejected
 
 
-def rank_arrays(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    check = RowCheck(task.settings)
+def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Rank rows that hold one query each: arrays of relevances, or lists of items."""
+    check, are_arrays = RowCheck(task.settings), col.RANKED_LIST in task.rows.names
+    rank = partial(_read_lists, task=task) if are_arrays else _RowRanker(task).rank
     for batch in batches:
         valid, rejected = split_rejected(mark_rejected(cast_large_types(batch), check))
-        yield from build_rankings(_read_lists(valid, task), task)
+        for chunk in (valid,) if are_arrays else _split_batch(valid, task.chunk_rows):
+            yield from build_rankings(rank(chunk), task)
         if rejected is not None:
-            yield from build_rankings(
-                count_rejected_lists(rejected, task, lambda rows: _read_lists(rows, task)), task
-            )
+            yield from build_rankings(_count_rejected_lists(rejected, task, rank), task)
 
 
-def count_rejected_lists(
-    rejected: pa.RecordBatch, task: RankingTask, complete: Callable[[pa.RecordBatch], PartialRankings]
+def _count_rejected_lists(
+    rejected: pa.RecordBatch, task: RankingTask, rank: Callable[[pa.RecordBatch], PartialRankings]
 ) -> PartialRankings:
     """Return rejected rows as rankings without entries: each is a lost query, or has no query."""
     lacks_key = pa.array(~has_keys(rejected, task.names))
@@ -53,7 +55,7 @@ def count_rejected_lists(
             columns[name] = pc.if_else(lacks_key, pa.scalar(None, column.type), column)
         elif name != col.RUN and name not in task.names.segments:
             columns[name] = pa.nulls(len(column), column.type)
-    rankings = complete(pa.RecordBatch.from_pydict(columns))
+    rankings = rank(pa.RecordBatch.from_pydict(columns))
     ones, zeros = rankings.queries["n_rows"], rankings.queries["n_left_out"]
     rankings.queries[partial_ranking.N_REJECTED], rankings.queries["n_rows"] = ones, zeros
     return rankings
@@ -141,16 +143,6 @@ def _select_judged(entries: Entries) -> Entries:
 NUMBERS = {col.SCORE: col.RANKED_SCORES, col.RANK: col.RANKED_RANKS}
 ROW = "query_0"
 """Column with the number of a row in its batch, which serves as the query of its items."""
-
-
-def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    check, ranker = RowCheck(task.settings), _RowRanker(task)
-    for batch in batches:
-        valid, rejected = split_rejected(mark_rejected(cast_large_types(batch), check))
-        for chunk in _split_batch(valid, task.chunk_rows):
-            yield from build_rankings(ranker.rank(chunk), task)
-        if rejected is not None:
-            yield from build_rankings(count_rejected_lists(rejected, task, ranker.rank), task)
 
 
 def _split_batch(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
