@@ -161,7 +161,7 @@ class _RowRanker:
     def __init__(self, task: RankingTask) -> None:
         self._task = task
         rows = task.rows
-        entries = {ROW: pa.int64(), col.ITEM: _to_small_type(rows.field(col.RANKED_ITEMS).type.value_type)}
+        entries = {ROW: pa.int64(), col.ITEM: rows.field(col.RANKED_ITEMS).type.value_type}
         for number, lists in NUMBERS.items():
             if lists in rows.names:
                 entries[number] = rows.field(lists).type.value_type
@@ -238,17 +238,13 @@ def _identify_by_row(settings: EvaluationSettings) -> EvaluationSettings:
     return replace(settings, columns=columns, segment_sets=(), on_invalid="fail")
 
 
-def _to_small_type(kind: pa.DataType) -> pa.DataType:
-    return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
-
-
 def _explode_lists(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa.Schema) -> pa.RecordBatch:
     """Return one row per list entry, with its numbers, and its position as rank or order if the schema has them."""
     lists = batch.column(items)
     offsets = list_offsets(lists)
     columns = {
         ROW: pa.array(ragged.query_of_rows(offsets), pa.int64()),
-        col.ITEM: normalize_zero(lists.flatten()).cast(_to_small_type(schema.field(col.ITEM).type)),
+        col.ITEM: normalize_zero(lists.flatten()).cast(schema.field(col.ITEM).type),
     }
     positions = pa.array(ragged.rank_of_rows(offsets) + 1, pa.int64())
     columns |= {column: positions for column in (col.RANK, col.ORDER) if column in schema.names}
