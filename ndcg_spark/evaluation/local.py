@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import WorkerFunction, cast_large_types
-from ndcg_spark.core.row_counts import RowCount, describe_bad_rows
+from ndcg_spark.core.row_counts import RowCount
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.matching import Match, TopItems, check_top_items
@@ -424,14 +424,6 @@ class LocalRanking:
                 )
                 for name, files in tables.items()
             }
-
-    def explain_bad_rows(self, refusal: InputRefusedError, data: str = "data") -> InputRefusedError:
-        """Replace a refusal of the first bad row by counts of all bad rows of `data`, by reason."""
-        row_count = self.count_bad_rows()["input"]
-        if not row_count.rejected:  # the bad row is in the judgments
-            return refusal
-        advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
-        return InputRefusedError(f"{describe_bad_rows(row_count, data)}; {advice}.")
 
     def check_matched(
         self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
