@@ -122,10 +122,6 @@ class MeanNdcg(RankingWork[EvaluationSettings], Means):
         super().__init__(job)
         self.open(self.settings)
 
-    @property
-    def has_judgments_table(self) -> bool:
-        return self.ranking.tables.has_judgments_table
-
     def schemas(self) -> Mapping[str, T.StructType]:
         """Return the schemas of the metric table and, if requested, of the per-query table (slow to analyse)."""
         schemas_by_output = {"output": METRIC_SCHEMA}
