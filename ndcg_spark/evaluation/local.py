@@ -136,11 +136,8 @@ def rank_locally(
     judged = (
         None if plan.judgments is None or judgments is None else _plan_parts(judgments, plan.judgments, n_processes)
     )
-    for task in (rows, judged):
-        if isinstance(task, str):
-            return task
-    assert isinstance(rows, FilesTask)
-    assert not isinstance(judged, str)
+    if isinstance(rows, str) or isinstance(judged, str):
+        return rows if isinstance(rows, str) else str(judged)
     empty = None if long is None else _plan_empty_lists(lists, long, plan, fitted, rows)
     planned = {name: replace(table, footers=()) for name, table in tables.items()}  # footers may be large
     return LocalRanking(
@@ -199,8 +196,6 @@ def _find_obstacle(plan: RankingPlan) -> str | None:
     settings = plan.settings
     if plan.why_spark_only is not None:
         return plan.why_spark_only
-    if plan.strategy not in (ARRAYS, ENGINE):
-        return "strategy=window ranks in Spark"
     if settings.needs or settings.item_columns != ItemColumns():
         return "metrics of items are joined in Spark"
     if plan.strategy == ARRAYS and settings.check_duplicates == "all" and settings.columns.query:
