@@ -288,11 +288,5 @@ def _encode_items(items: Values) -> IntArray:
 
 
 def _encode_both(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
-    if isinstance(items, np.ndarray) and pa.types.is_integer(judged_items.type):
-        judged = int_values(judged_items)
-        low, high = min(items.min(), judged.min()), max(items.max(), judged.max())
-        if int(high) - int(low) < 2**31:
-            return items - low, judged - low
-    both = pa.concat_arrays([pa.array(items).cast(judged_items.type), judged_items])
-    codes = int_values(both.dictionary_encode().indices)
+    codes = _encode_items(pa.concat_arrays([pa.array(items).cast(judged_items.type), judged_items]))
     return codes[: len(items)], codes[len(items) :]
