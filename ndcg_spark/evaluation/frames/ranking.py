@@ -441,14 +441,9 @@ class Engine(Strategy):
 
     def _exchange(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
         sent = self._send(task, *of_means)
-        if self.judgments is not None:
-            sent = sent.unionAll(
-                in_workers(self.judgments, send_judgments, task, schema=EXCHANGE, keep_refusals=True)
-            )
-        if self.empty_lists is not None:
-            sent = sent.unionAll(
-                in_workers(self.empty_lists, send_empty_lists, task, schema=EXCHANGE, keep_refusals=True)
-            )
+        for table, send in ((self.judgments, send_judgments), (self.empty_lists, send_empty_lists)):
+            if table is not None:
+                sent = sent.unionAll(in_workers(table, send, task, schema=EXCHANGE, keep_refusals=True))
         if isinstance(self.source, SparkSource):
             # Adaptive execution combines small partitions, but not after a repartition to a given number or by id:
             # 200 tasks for six rows take 6.5 s, one task takes 0.7 s. `n_tasks` is set if adaptive execution is off.
