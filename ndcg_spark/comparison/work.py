@@ -13,7 +13,6 @@ from ndcg_spark.comparison.settings import ComparisonJobSettings, ComparisonSett
 from ndcg_spark.comparison.spark_results import SparkQueries, compare_tables
 from ndcg_spark.comparison.tables import QueryTable, Tables
 from ndcg_spark.core.workers import collect, raise_refusals
-from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.spark_results import Evaluation
 from ndcg_spark.evaluation.work import RankingWork
 from ndcg_spark.jobs.outputs import add_provenance
@@ -30,19 +29,15 @@ class CompareRuns(RankingWork[ComparisonJobSettings], CompareRunsBase):
         if self.settings.rankings is not None:
             self.open(self.settings.rankings)
 
-    @property
-    def fitted(self) -> EvaluationSettings:
-        return self.inputs.settings
-
     def input_names(self) -> tuple[str, str]:
         if self.ranked:
-            return self.inputs.name, self.inputs.name
+            return self.input_name, self.input_name
         name = self.tables["per_query"].name
         return name, self.tables.get("baseline_per_query", self.tables["per_query"]).name
 
     def query_tables(self) -> list[QueryTable]:
         if self.ranked:
-            return [SparkQueries(Evaluation(settings=self.inputs.settings, ranking=self.inputs.ranking))]
+            return [SparkQueries(Evaluation(settings=self.fitted, ranking=self.ranking))]
         sources = ("per_query", "baseline_per_query")
         return [SparkQueries(self.tables[source].frame) for source in sources if source in self.tables]
 
@@ -62,7 +57,7 @@ class CompareRuns(RankingWork[ComparisonJobSettings], CompareRunsBase):
         return add_provenance(frame, facts, STAMPS).coalesce(1)
 
     def strategy(self) -> str:
-        return self.inputs.strategy
+        return self.describe_strategy()
 
     def cost(self, settings: ComparisonSettings) -> str:
         shuffles = "two shuffles" if settings.cluster else "one shuffle"

@@ -58,7 +58,7 @@ def score_losses(batches: Iterator[pa.RecordBatch], task: ScoringTask, max_k: in
     All losses are null for a query without a relevant item, also under rules that define an NDCG for it.
     """
     for batch in batches:
-        lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
+        lists = read_lists(batch, task)
         for scores in score_batch(batch, task):
             yield _add_losses(scores.to_batch(task), lists, task, scores.k, max_k)
 

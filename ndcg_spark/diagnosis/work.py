@@ -181,17 +181,18 @@ class DiagnoseRuns(RankingWork[RunsJobSettings]):
 
     def __init__(self, job: Job[RunsJobSettings]) -> None:
         super().__init__(job)
-        inputs, chosen = self.open(self.settings.evaluation), self.settings.chosen
-        self.losses = summarize_losses(score_losses(inputs.rankings, inputs.settings), inputs.settings)
+        self.open(self.settings.evaluation)
+        chosen = self.settings.chosen
+        self.losses = summarize_losses(score_losses(self.rankings, self.fitted), self.fitted)
         self.changed: DataFrame | None = None
         if chosen.baseline is not None and chosen.run is not None:
-            evaluation = Evaluation(settings=inputs.settings, ranking=inputs.ranking)
+            evaluation = Evaluation(settings=self.fitted, ranking=self.ranking)
             self.changed = changed_queries(
                 evaluation, baseline=chosen.baseline, run=chosen.run, n=chosen.top, depth=chosen.depth
             )
 
     def explain(self) -> Sequence[tuple[str, str]]:
-        return ("input", self.inputs.name), ("strategy", self.inputs.strategy)
+        return ("input", self.input_name), ("strategy", self.describe_strategy())
 
     def run(self) -> Outcome:
         """Compute the losses by one action, and the queries that changed by another."""
@@ -212,6 +213,6 @@ class DiagnoseRuns(RankingWork[RunsJobSettings]):
         losses = [{name: value for name, value in row.items() if name != "state"} for row in rows]
         lines: list[Line] = [lambda: show_losses(losses)]
         if self.changed is not None:
-            keys = self.inputs.settings.columns.query
+            keys = self.fitted.columns.query
             lines.append(lambda: show_changes(queries, keys, self.settings.chosen))
-        return Outcome(facts={"losses": losses, "queries": queries, "input": self.inputs.name}, lines=lines)
+        return Outcome(facts={"losses": losses, "queries": queries, "input": self.input_name}, lines=lines)

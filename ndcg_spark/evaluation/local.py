@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import cast_large_types
-from ndcg_spark.core.row_counts import RowCount, describe_bad_rows
+from ndcg_spark.core.batches import WorkerFunction, cast_large_types
+from ndcg_spark.core.row_counts import RowCount
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.matching import Match, TopItems, check_top_items
@@ -44,7 +44,7 @@ from ndcg_spark.evaluation.tasks.exchange import (
     send_judgments,
     send_rows,
 )
-from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
+from ndcg_spark.evaluation.tasks.list_rankings import rank_lists
 from ndcg_spark.evaluation.tasks.long_lists import EmptyListsPart, LongPart
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import (
@@ -136,11 +136,8 @@ def rank_locally(
     judged = (
         None if plan.judgments is None or judgments is None else _plan_parts(judgments, plan.judgments, n_processes)
     )
-    for task in (rows, judged):
-        if isinstance(task, str):
-            return task
-    assert isinstance(rows, FilesTask)
-    assert not isinstance(judged, str)
+    if isinstance(rows, str) or isinstance(judged, str):
+        return rows if isinstance(rows, str) else str(judged)
     empty = None if long is None else _plan_empty_lists(lists, long, plan, fitted, rows)
     planned = {name: replace(table, footers=()) for name, table in tables.items()}  # footers may be large
     return LocalRanking(
@@ -199,8 +196,6 @@ def _find_obstacle(plan: RankingPlan) -> str | None:
     settings = plan.settings
     if plan.why_spark_only is not None:
         return plan.why_spark_only
-    if plan.strategy not in (ARRAYS, ENGINE):
-        return "strategy=window ranks in Spark"
     if settings.needs or settings.item_columns != ItemColumns():
         return "metrics of items are joined in Spark"
     if plan.strategy == ARRAYS and settings.check_duplicates == "all" and settings.columns.query:
@@ -243,27 +238,17 @@ def _plan_parts(
 
 
 def _send_part(
-    files: FilesTask, task: RankingTask, *summing_tasks: ScoringTask | SummingTask
+    files: FilesTask, send_batches: WorkerFunction, task: RankingTask, *summing_tasks: ScoringTask | SummingTask
 ) -> Iterator[pa.RecordBatch]:
     """Send the rows of the only part. With tasks for means, complete queries are summed before they are sent."""
     if summing_tasks and files.bounds is not None:
         first = pa.RecordBatch.from_pydict({"number": [0]})
         return send_complete(iter([first]), files, task, *summing_tasks)  # type: ignore[arg-type]
-    return send_rows(files.read_part(0), task)
-
-
-def _send_judged_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    return send_judgments(files.read_part(0), task)
-
-
-def _send_empty_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    return send_empty_lists(files.read_part(0), task)
+    return send_batches(files.read_part(0), task)
 
 
 def _rank_part(files: FilesTask, task: RankingTask) -> Iterator[pa.RecordBatch]:
-    """Rank rows that hold one query each."""
-    rank = rank_arrays if col.RANKED_LIST in files.plan.schema.names else rank_lists
-    return rank(files.read_part(0), task)
+    return rank_lists(files.read_part(0), task)
 
 
 def _score_part(files: FilesTask, task: RankingTask, scoring: ScoringTask) -> Iterator[pa.RecordBatch]:
@@ -435,14 +420,6 @@ class LocalRanking:
                 for name, files in tables.items()
             }
 
-    def explain_bad_rows(self, refusal: InputRefusedError, data: str = "data") -> InputRefusedError:
-        """Replace a refusal of the first bad row by counts of all bad rows of `data`, by reason."""
-        row_count = self.count_bad_rows()["input"]
-        if not row_count.rejected:  # the bad row is in the judgments
-            return refusal
-        advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
-        return InputRefusedError(f"{describe_bad_rows(row_count, data)}; {advice}.")
-
     def check_matched(
         self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
     ) -> list[str]:
@@ -517,14 +494,17 @@ class LocalRanking:
                 yield from rows_in(output)
 
     def _list_send_jobs(self, task: RankingTask, summing_tasks: Sequence[Any], folder: str, limit: int) -> list[Job]:
-        jobs: list[Job] = [
-            (send, (_send_part, (part, task, *summing_tasks), folder, limit)) for part in _split_parts(self.rows)
+        tables = (
+            (self.rows, (send_rows, task, *summing_tasks)),
+            (self.judged, (send_judgments, task)),
+            (self.empty, (send_empty_lists, task)),
+        )
+        return [
+            (send, (_send_part, (part, *arguments), folder, limit))
+            for files, arguments in tables
+            if files is not None
+            for part in _split_parts(files)
         ]
-        if self.judged is not None:
-            jobs += [(send, (_send_judged_part, (part, task), folder, limit)) for part in _split_parts(self.judged)]
-        if self.empty is not None:
-            jobs += [(send, (_send_empty_part, (part, task), folder, limit)) for part in _split_parts(self.empty)]
-        return jobs
 
 
 def _split_parts(files: FilesTask) -> Iterator[FilesTask]:

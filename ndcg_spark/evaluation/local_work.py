@@ -104,10 +104,6 @@ class LocalMeanNdcg(LocalRankingWork[EvaluationSettings], Means):
     def open_tables(request: Request[EvaluationSettings]) -> LocalRanking | str:
         return open_rankings(request, request.settings)
 
-    @property
-    def has_judgments_table(self) -> bool:
-        return "judgments" in self.ranking.tables
-
     def schemas(self) -> Mapping[str, pa.Schema]:
         """Return the schemas of the metric table and, if requested, of the per-query table."""
         table_schemas = {"output": METRIC_SCHEMA}
@@ -121,10 +117,10 @@ class LocalMeanNdcg(LocalRankingWork[EvaluationSettings], Means):
         """Rank, score and sum. Reads the files once."""
         summary, queries = self.ranking.evaluate(per_query=per_query)
         rows: list[Row] = summary.select(SUMMARY_SCHEMA.names).to_pylist()
-        return rows, None if queries is None else self._to_stored_table(queries)
-
-    def _to_stored_table(self, queries: pa.Table) -> pa.Table:
-        return add_provenance_to_table(select_per_query_rows(queries, self.ranking.settings), {}, (), self.job.now)
+        if queries is None:
+            return rows, None
+        stored = select_per_query_rows(queries, self.ranking.settings)
+        return rows, add_provenance_to_table(stored, {}, (), self.job.now)
 
     def check_matched(self, rows: list[Row]) -> list[str]:
         return self.ranking.check_matched(read_top_items(rows))

@@ -96,11 +96,6 @@ class Means(Work[EvaluationSettings]):
     def plan(self) -> RankingPlan:
         raise NotImplementedError
 
-    @property
-    def has_judgments_table(self) -> bool:
-        """True if relevances are in a separate judgments table."""
-        raise NotImplementedError
-
     def sources(self) -> tuple[str, str]:
         """Describe the reader of the tables, and the cost."""
         raise NotImplementedError
@@ -245,7 +240,8 @@ class Means(Work[EvaluationSettings]):
             yield from printed.format_unjudged(facts["metrics"])
         yield from printed.format_rejects(facts["rows"], facts["queries"], facts.get("judgment_rows"))
         overall = printed.select_overall_rows(facts["metrics"])
-        yield from printed.compare_query_counts(overall, settings, has_judgments_table=self.has_judgments_table)
+        has_judgments_table = self.plan.judgments is not None
+        yield from printed.compare_query_counts(overall, settings, has_judgments_table=has_judgments_table)
         yield from self.match_notes
         if facts["sample"] < 1:
             yield f"sample: {facts['sample']:g} of the queries, by hash; the intervals refer to the mean of all"

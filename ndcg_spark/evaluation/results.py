@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from ndcg_spark.core import labels
 from ndcg_spark.core.arrow_tables import sort_rows
 from ndcg_spark.core.batches import concat_chunks, float_values
+from ndcg_spark.core.row_counts import RowCount, describe_bad_rows
 from ndcg_spark.core.shown import FOOTER, Shown
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, get_message, to_one_line
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, get_message, option, to_one_line
 from ndcg_spark.evaluation.local import LocalRanking, select_per_query_rows
 from ndcg_spark.evaluation.matching import TopItems, read_top_items
 from ndcg_spark.evaluation.settings import EvaluationSettings, parse_metrics
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
+    from ndcg_spark.evaluation.frames.ranking import Ranking
     from ndcg_spark.evaluation.spark_results import Evaluation
 
 
@@ -35,6 +37,7 @@ class Results(Shown):
     """Result of `evaluate` with either engine."""
 
     settings: EvaluationSettings
+    ranking: LocalRanking | Ranking
 
     @property
     def _first_line(self) -> str:
@@ -68,9 +71,27 @@ class Results(Shown):
         """Check a judgments table by `check_top_items`."""
         raise NotImplementedError
 
+    def _count_bad_rows(self) -> RowCount | None:
+        """Count the bad rows of the main table; None if it is refused before they are counted. Reads the table."""
+        raise NotImplementedError
+
     def _explain_refusal(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
         """Replace a refusal of the first bad row by counts of all bad rows of `data`, by reason."""
-        raise NotImplementedError
+        if not get_message(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
+            return refused
+        row_count = self._count_bad_rows()
+        if row_count is None or not row_count.rejected:  # the bad row is in the judgments
+            return refused
+        advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
+        return InputRefusedError(f"{describe_bad_rows(row_count, data)}; {advice}.")
+
+    def _format_footer(self, details: list[dict[str, Any]]) -> list[str]:
+        """Format lines on left out and different queries; raise if judgments match nothing."""
+        from ndcg_spark.evaluation.printed import format_notes
+
+        match_notes = self._check_matched(read_top_items(details))
+        has_judgments_table = self.ranking.plan.judgments is not None
+        return format_notes(details, self.settings, has_judgments_table=has_judgments_table) + match_notes
 
     def _choose_metric(self, metric: str | None) -> MetricAt:
         drawn = [
@@ -221,12 +242,6 @@ class LocalEvaluation(Results):
         columns = ["run", "segment", "metric", "value", "interval", "ci_low", "ci_high", "n", FOOTER]
         return columns, [_format_row(row) for row in rows]
 
-    def _format_footer(self, beside: list[dict[str, Any]]) -> list[str]:
-        from ndcg_spark.evaluation.printed import format_notes
-
-        match_notes = self.ranking.check_matched(read_top_items(beside))
-        return format_notes(beside, self.settings, has_judgments_table=self.ranking.judged is not None) + match_notes
-
     def _run(self, compute: Any) -> Any:
         try:
             return compute()
@@ -238,10 +253,8 @@ class LocalEvaluation(Results):
     ) -> list[str]:
         return self.ranking.check_matched(runs, other_runs=other_runs, allowed=allowed)
 
-    def _explain_refusal(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
-        if not get_message(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
-            return refused
-        return self.ranking.explain_bad_rows(refused, data)
+    def _count_bad_rows(self) -> RowCount:
+        return self.ranking.count_bad_rows()["input"]
 
 
 def _display_order(row: Mapping[str, Any], requested: Sequence[str]) -> tuple[Any, ...]:

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 
 from ndcg_spark.core import labels
 from ndcg_spark.core.adapters import convert_tables
-from ndcg_spark.core.bad_rows import count_rows, describe_bad_rows
+from ndcg_spark.core.bad_rows import count_rows
 from ndcg_spark.core.failures import readable_errors
+from ndcg_spark.core.row_counts import RowCount
 from ndcg_spark.core.workers import collect, filter_rows, raise_refusals
-from ndcg_spark.errors import InputRefusedError, get_message, option
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames.columns import report_bad_rows
 from ndcg_spark.evaluation.frames.matching import check_matched
 from ndcg_spark.evaluation.frames.ranking import Ranking, choose_ranking
@@ -159,34 +160,18 @@ class Evaluation(Results):
     def _build_display(self) -> DataFrame:
         return self._means("segment_by", "run", "metric", "k", *GROUP_COUNTS)
 
-    def _format_footer(self, beside: list[dict[str, Any]]) -> list[str]:
-        """Format lines on left out and different queries; raise if judgments match nothing."""
-        from ndcg_spark.evaluation.printed import format_notes
-
-        match_notes = check_matched(read_top_items(beside), self.ranking)
-        return (
-            format_notes(beside, self.settings, has_judgments_table=self.ranking.tables.has_judgments_table)
-            + match_notes
-        )
-
     def _check_matched(
         self, runs: Sequence[TopItems], *, other_runs: Sequence[TopItems] = (), allowed: bool = False
     ) -> list[str]:
         return check_matched(runs, self.ranking, other_runs=other_runs, allowed=allowed)
 
-    def _explain_refusal(self, refused: InputRefusedError, data: str = "data") -> InputRefusedError:
-        """Replace a refusal of the first bad row by counts of all bad rows of `data`. Runs an action."""
-        if not get_message(refused).startswith("bad row:") or self.settings.on_invalid == "reject":
-            return refused
+    def _count_bad_rows(self) -> RowCount | None:
+        """Run an action."""
         try:
             with readable_errors():
-                row_count = count_rows(report_bad_rows(self.ranking.rows, RowCheck(self.ranking.settings)))
+                return count_rows(report_bad_rows(self.ranking.rows, RowCheck(self.ranking.settings)))
         except InputRefusedError:  # windows and rules for duplicates raise before rows are counted
-            return refused
-        if not row_count.rejected:  # the bad row is in the judgments
-            return refused
-        advice = f"{option('on_invalid', repr('reject'))} leaves such rows out"
-        return InputRefusedError(f"{describe_bad_rows(row_count, data)}; {advice}.")
+            return None
 
     @cached_property
     def rankings(self) -> DataFrame:

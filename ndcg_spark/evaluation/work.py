@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
@@ -36,62 +35,7 @@ from ndcg_spark.evaluation.settings import DifferenceJobSettings, EvaluationSett
 from ndcg_spark.evaluation.tasks.stored import PROVENANCE
 from ndcg_spark.jobs.outputs import add_provenance
 from ndcg_spark.jobs.runner import Job, Outcome, Work
-from ndcg_spark.sources.formats import Table
 from ndcg_spark.tables.slices import Frame
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """Opened tables and the settings fitted to them."""
-
-    table: Table
-    judgments: Table | None
-    items: Table | None
-    interactions: Table | None
-    settings: EvaluationSettings
-
-    @property
-    def name(self) -> str:
-        return format_input_name(self.table, self.judgments, self.settings)
-
-    @cached_property
-    def ranking(self) -> Ranking:
-        """Strategy and source; planned once."""
-        judgments = self.judgments
-        return choose_ranking(
-            self.table.frame,
-            self.settings,
-            judgments=judgments.frame if judgments else None,
-            items=self.items.frame if self.items else None,
-            interactions=self.interactions.frame if self.interactions else None,
-            path=self.table.path,
-        )
-
-    @property
-    def strategy(self) -> str:
-        """Strategy and reader, for `--explain`."""
-        return f"{self.ranking.strategy}, read by {self.ranking.source}: {self.ranking.reason}"
-
-    @cached_property
-    def rankings(self) -> DataFrame:
-        """Lazy rankings of every query; Spark takes a while to analyse them."""
-        return self.ranking.rankings()
-
-
-def open_inputs(tables: Mapping[str, Table], settings: EvaluationSettings, reference: str) -> Inputs:
-    """Fit settings to opened tables, from their schemas. `reference` names the input in messages."""
-    table = tables["input"]
-    info = describe_table(table.frame)
-    refuse_per_query_table(info, settings, reference)
-    other_tables = {name: tables.get(name) for name in ("judgments", "items", "interactions")}
-    return Inputs(table=table, settings=fit_settings(info, settings), **other_tables)
-
-
-def _try_find_differing(inputs: Inputs, query: str) -> Sequence[str] | None:
-    """Find columns in which rows of a query differ, by a scan. None if there are no rows, or if the scan fails."""
-    with suppress(*SPARK_ERRORS):
-        return find_differing_columns(inputs.table.frame, inputs.settings, query)
-    return None
 
 
 def build_metric_table(
@@ -109,25 +53,64 @@ MAX_LISTED_QUERIES = 10
 class RankingWork(Work[S]):
     """Base of commands that rank with Spark."""
 
-    inputs: Inputs
     by_query = True
     """True if a query column is required, which rows of lists may lack."""
+    _fitted: EvaluationSettings
 
-    def open(self, settings: EvaluationSettings) -> Inputs:
-        self.inputs = open_inputs(self.tables, settings, self.request.sources["input"].reference)
+    def open(self, settings: EvaluationSettings) -> None:
+        """Fit settings to the opened tables, from their schemas."""
+        info = describe_table(self.tables["input"].frame)
+        refuse_per_query_table(info, settings, self.request.sources["input"].reference)
+        self._fitted = fit_settings(info, settings)
         if self.by_query:
-            require_query(self.inputs.settings)
-        return self.inputs
+            require_query(self._fitted)
+
+    @property
+    def fitted(self) -> EvaluationSettings:
+        return self._fitted
+
+    @property
+    def input_name(self) -> str:
+        return format_input_name(self.tables["input"], self.tables.get("judgments"), self.fitted)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """Strategy and source; planned once."""
+        frames = {name: table.frame for name, table in self.tables.items()}
+        return choose_ranking(
+            frames["input"],
+            self.fitted,
+            judgments=frames.get("judgments"),
+            items=frames.get("items"),
+            interactions=frames.get("interactions"),
+            path=self.tables["input"].path,
+        )
+
+    @property
+    def plan(self) -> RankingPlan:
+        return self.ranking.plan
+
+    @cached_property
+    def rankings(self) -> DataFrame:
+        """Lazy rankings of every query; Spark takes a while to analyse them."""
+        return self.ranking.rankings()
+
+    def describe_strategy(self) -> str:
+        """Describe the strategy and the reader, for `--explain`."""
+        return f"{self.ranking.strategy}, read by {self.ranking.source}: {self.ranking.reason}"
 
     def check_rows(self, *, originals: bool) -> dict[str, DataFrame]:
         """Return the reasons why rows are bad, by the name of their table; lazy."""
-        return self.inputs.ranking.report_bad_rows(originals=originals)
+        return self.ranking.report_bad_rows(originals=originals)
 
     def add_hint(self, message: str) -> str:
-        inputs = self.inputs
-        return add_option_advice(
-            message, inputs.ranking.plan.others, lambda query: _try_find_differing(inputs, query)
-        )
+        return add_option_advice(message, self.plan.others, self._try_find_differing)
+
+    def _try_find_differing(self, query: str) -> Sequence[str] | None:
+        """Find columns in which rows of a query differ, by a scan; None without rows, or if the scan fails."""
+        with suppress(*SPARK_ERRORS):
+            return find_differing_columns(self.tables["input"].frame, self.fitted, query)
+        return None
 
 
 class MeanNdcg(RankingWork[EvaluationSettings], Means):
@@ -139,35 +122,19 @@ class MeanNdcg(RankingWork[EvaluationSettings], Means):
         super().__init__(job)
         self.open(self.settings)
 
-    @property
-    def input_name(self) -> str:
-        return self.inputs.name
-
-    @property
-    def fitted(self) -> EvaluationSettings:
-        return self.inputs.settings
-
-    @property
-    def plan(self) -> RankingPlan:
-        return self.inputs.ranking.plan
-
-    @property
-    def has_judgments_table(self) -> bool:
-        return self.inputs.ranking.tables.has_judgments_table
-
     def schemas(self) -> Mapping[str, T.StructType]:
         """Return the schemas of the metric table and, if requested, of the per-query table (slow to analyse)."""
         schemas_by_output = {"output": METRIC_SCHEMA}
         if self.job.is_requested("per_query_output"):
-            queries = build_per_query_schema(self.inputs.rankings, self.inputs.settings)
+            queries = build_per_query_schema(self.rankings, self.fitted)
             schemas_by_output["per_query_output"] = queries.add("computed_at", "timestamp")
         return schemas_by_output
 
     def sources(self) -> tuple[str, str]:
-        settings, ranking = self.inputs.settings, self.inputs.ranking
+        settings, ranking = self.fitted, self.ranking
         n_outputs = sum(name in self.request.targets for name in ("output", "per_query_output", "rejects"))
         # More actions may count bad rows by reason and rows of catalog tables, and write the run log.
-        n_counts = 0 if settings.on_invalid != "reject" else 1 if self.inputs.judgments is None else 2
+        n_counts = 0 if settings.on_invalid != "reject" else 2 if "judgments" in self.tables else 1
         # If a per-query table is written, means are computed from it.
         costs = ranking.costs(means_only=not self.job.is_requested("per_query_output"))
         actions = 1 + n_outputs + n_counts
@@ -176,28 +143,25 @@ class MeanNdcg(RankingWork[EvaluationSettings], Means):
 
     def evaluate(self, *, per_query: bool) -> tuple[list[Row], Frame | None]:
         """Run an action. Per-query metrics are persisted, and their table is lazy."""
-        ranking = self.inputs.ranking
-        queries = ranking.per_query(rejected=True, keep_refusals=True) if per_query else None
+        queries = self.ranking.per_query(rejected=True, keep_refusals=True) if per_query else None
         if queries is not None:
             self.job.persist(queries)
-        rows = [row.asDict() for row in collect(ranking.summary(queries, keep_refusals=True))]
+        rows = [row.asDict() for row in collect(self.ranking.summary(queries, keep_refusals=True))]
         if queries is None:
             return rows, None
-        return rows, add_provenance(
-            select_per_query_rows(raise_refusals(queries), self.inputs.settings), {}, (), self.job.now
-        )
+        return rows, add_provenance(select_per_query_rows(raise_refusals(queries), self.fitted), {}, (), self.job.now)
 
     def run(self) -> Outcome:
         """Rank, score and sum by one action, and one more to count bad rows if any."""
-        if self.inputs.ranking.fell_back:
-            self.job.log(f"read by Spark: {self.inputs.ranking.reason}")
+        if self.ranking.fell_back:
+            self.job.log(f"read by Spark: {self.ranking.reason}")
         return super().run()
 
     def check_matched(self, rows: list[Row]) -> list[str]:
-        return check_matched(read_top_items(rows), self.inputs.ranking)
+        return check_matched(read_top_items(rows), self.ranking)
 
     def count_all(self) -> int | None:
-        return self.inputs.ranking.count()
+        return self.ranking.count()
 
     def metric_table(self, summary: list[Row], facts: Mapping[str, Any]) -> Frame:
         return build_metric_table(self.job.spark, summary, facts, self.job.now)
@@ -212,12 +176,14 @@ class ExplainDifference(RankingWork[DifferenceJobSettings]):
 
     def run(self) -> Outcome:
         """Evaluate each step, and find the queries with the largest contributions. Runs two actions."""
-        inputs, judgments = self.inputs, self.inputs.judgments
-        steps = list_steps(inputs.settings, self.settings.to)
-        explanation = explain_on_spark(inputs.table.frame, steps, judgments=judgments.frame if judgments else None)
+        judgments = self.tables.get("judgments")
+        steps = list_steps(self.fitted, self.settings.to)
+        explanation = explain_on_spark(
+            self.tables["input"].frame, steps, judgments=judgments.frame if judgments else None
+        )
         with self.job.step("evaluating each step"):
             rows = [row.asDict() for row in explanation.steps.orderBy("run", "step").collect()]
-            largest = explanation.queries.orderBy(F.abs("contribution").desc(), *inputs.settings.columns.query)
+            largest = explanation.queries.orderBy(F.abs("contribution").desc(), *self.fitted.columns.query)
             queries = [row.asDict() for row in largest.limit(MAX_LISTED_QUERIES).collect()]
         if not any(row["n_queries"] for row in rows):
             raise InputRefusedError("no query has a mean that could be explained.")

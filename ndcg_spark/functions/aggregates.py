@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ndcg_spark.errors import check_choice
 from ndcg_spark.functions import arguments, formulas
-from ndcg_spark.functions.arguments import COLUMNS
+from ndcg_spark.functions.arguments import COLUMNS, GainOfRelevance, bind_gain, bind_hit, make_cut
 from ndcg_spark.functions.formulas import Expression
 
 _document = arguments.document("""\
@@ -38,7 +37,7 @@ def ndcg_at(
         item, so that `avg` equals the mean of `evaluate`. The action raises for a score or a relevance
         that is NaN or infinite, and for a relevance whose gain exceeds 2^63.
     """
-    cut, form = _make_cut(k, ties), arguments.resolve_discount(discount, k)
+    cut, form = make_cut(k, ties), arguments.resolve_discount(discount, k)
     nothing = arguments.resolve_no_relevant(no_relevant)
 
     def value(entries: Expression, ranked: Expression) -> Expression:
@@ -47,7 +46,7 @@ def ndcg_at(
             otherwise = F.when(formulas.has_number(COLUMNS, entries["score"]), nothing).otherwise(0.0)
         return formulas.ndcg(COLUMNS, entries["gain"], ranked, cut, form, otherwise)
 
-    return _aggregate_group("ndcg_at", score, relevance, cut, _compute_gain(relevance, gain), value)
+    return _aggregate_group("ndcg_at", score, relevance, cut, bind_gain(gain), value)
 
 
 @_document
@@ -68,12 +67,12 @@ def dcg_at(
         Double, named `dcg_at(score, relevance, k=10)`; null for a group without any judged item. The action
         raises as for `ndcg_at`.
     """
-    cut, form = _make_cut(k, ties), arguments.resolve_discount(discount, k)
+    cut, form = make_cut(k, ties), arguments.resolve_discount(discount, k)
 
     def value(entries: Expression, ranked: Expression) -> Expression:
         return formulas.dcg(COLUMNS, entries["gain"], ranked, cut, form)
 
-    return _aggregate_group("dcg_at", score, relevance, cut, _compute_gain(relevance, gain), value)
+    return _aggregate_group("dcg_at", score, relevance, cut, bind_gain(gain), value)
 
 
 @_document
@@ -95,7 +94,7 @@ def precision_at(
         Double, named `precision_at(score, relevance, k=10)`; null for a group without any judged item. The action
         raises for a score or a relevance that is NaN or infinite.
     """
-    return _aggregate_hits("precision_at", score, relevance, _make_cut(k, ties), rel, formulas.precision)
+    return _aggregate_hits("precision_at", score, relevance, make_cut(k, ties), rel, formulas.precision)
 
 
 @_document
@@ -115,7 +114,7 @@ def recall_at(
         Double, named `recall_at(score, relevance, k=10)`; 0 if nothing is relevant, null for a group without any
         judged item. The action raises for a score or a relevance that is NaN or infinite.
     """
-    return _aggregate_hits("recall_at", score, relevance, _make_cut(k, ties), rel, formulas.recall)
+    return _aggregate_hits("recall_at", score, relevance, make_cut(k, ties), rel, formulas.recall)
 
 
 @_document
@@ -137,7 +136,7 @@ def average_precision_at(
         without any judged item. The action raises for a score or a relevance that is NaN or infinite.
     """
     value = arguments.bind_denominator(denominator)
-    return _aggregate_hits("average_precision_at", score, relevance, _make_cut(k, ties), rel, value)
+    return _aggregate_hits("average_precision_at", score, relevance, make_cut(k, ties), rel, value)
 
 
 @_document
@@ -158,31 +157,20 @@ def reciprocal_rank_at(
         null for a group without any judged item. The action raises for a score or a relevance that is NaN or
         infinite.
     """
-    return _aggregate_hits("reciprocal_rank_at", score, relevance, _make_cut(k, ties), rel, formulas.reciprocal_rank)
-
-
-def _make_cut(k: int | str | None, ties: str) -> formulas.Cut:
-    check_choice("ties", ties, ("expected", "best", "worst"))
-    sign = -1.0 if ties == "worst" else 1.0
-    return formulas.Cut(arguments.make_cutoff(k), F.lit(ties == "expected"), F.lit(sign), arguments.format_k(k))
-
-
-def _compute_gain(relevance: Column | str, gain: str) -> Expression:
-    """Compute the gain of each row; null for an unjudged item."""
-    number = arguments.cast_number(relevance, "relevance")
-    return formulas.compute_checked_gain(COLUMNS, gain, number, f"column {arguments.format_column(relevance)}")
+    return _aggregate_hits("reciprocal_rank_at", score, relevance, make_cut(k, ties), rel, formulas.reciprocal_rank)
 
 
 def _aggregate_hits(
     name: str, score: Column | str, relevance: Column | str, cut: formulas.Cut, rel: float, metric: formulas.Metric
 ) -> Column:
-    """Aggregate a metric of hits: 1.0 for a row with a relevant item, else 0.0; null for an unjudged item."""
-    number = arguments.cast_number(relevance, "relevance")
-    hit = formulas.compute_checked_hit(
-        COLUMNS, arguments.resolve_rel(rel), number, f"column {arguments.format_column(relevance)}"
-    )
+    """Aggregate a metric of relevant items."""
     return _aggregate_group(
-        name, score, relevance, cut, hit, lambda entries, ranked: metric(COLUMNS, entries["gain"], ranked, cut)
+        name,
+        score,
+        relevance,
+        cut,
+        bind_hit(rel),
+        lambda entries, ranked: metric(COLUMNS, entries["gain"], ranked, cut),
     )
 
 
@@ -191,10 +179,11 @@ def _aggregate_group(
     score: Column | str,
     relevance: Column | str,
     cut: formulas.Cut,
-    gain: Expression,
+    compute_gain: GainOfRelevance,
     value: Callable[[Expression, Expression], Expression],
 ) -> Column:
     """Collect the scores and gains of a group in any order, rank them, and compute `value` from them."""
+    gain = compute_gain(arguments.cast_number(relevance, "relevance"), f"column {arguments.format_column(relevance)}")
     valid_score = formulas.refuse_score(
         COLUMNS, arguments.cast_number(score, "score"), f"column {arguments.format_column(score)}"
     )

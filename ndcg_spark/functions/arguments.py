@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -34,6 +34,8 @@ class ColumnLanguage:
 
 COLUMNS = ColumnLanguage()
 Function = TypeVar("Function", bound=Callable[..., Column])
+GainOfRelevance: TypeAlias = Callable[[Expression, str], Expression]
+"""Computes the gain of a relevance; the text names the column in errors."""
 NO_RELEVANT = {"zero": 0.0, "one": 1.0, "skip": None}
 _PARAMETERS = {
     "ranked": """\
@@ -101,11 +103,17 @@ def bind_denominator(denominator: str) -> formulas.Metric:
     return partial(formulas.average_precision, denominator=denominator)
 
 
-def make_cutoff(k: int | str | None) -> Column:
-    """Check a cutoff; return `WHOLE` for whole lists."""
+def make_cut(k: int | str | None, ties: str) -> formulas.Cut:
+    """Check a cutoff and a tie rule."""
+    check_choice("ties", ties, ("expected", "best", "worst"))
     number = parse_cutoff(k)
     check_cutoffs((number,))
-    return F.lit(formulas.WHOLE if number is None else number)
+    return formulas.Cut(
+        k=F.lit(formulas.WHOLE if number is None else number),
+        grouped=F.lit(ties == "expected"),
+        sign=F.lit(-1.0 if ties == "worst" else 1.0),
+        label="" if number is None else f", k={number}",
+    )
 
 
 def resolve_discount(discount: str, k: int | str | None) -> DiscountForm:
@@ -121,28 +129,17 @@ def resolve_no_relevant(no_relevant: str) -> Expression:
     return COLUMNS.lit(NO_RELEVANT[no_relevant])
 
 
-def resolve_rel(rel: float) -> Column:
-    """Check the lowest relevance of a relevant item."""
+def bind_gain(gain: str) -> GainOfRelevance:
+    """Return the function that checks a relevance and computes its gain; null for an unjudged item."""
+    return partial(formulas.compute_checked_gain, COLUMNS, gain)
+
+
+def bind_hit(rel: float) -> GainOfRelevance:
+    """Check `rel`; return the function that checks a relevance: 1.0 if relevant, else 0.0; null if unjudged."""
     level: object = rel
     if isinstance(level, bool) or not isinstance(level, int | float) or not abs(level) < math.inf:
         raise InvalidParameterError(f"rel must be a finite number; got {rel!r}.")
-    return F.lit(float(level))
-
-
-def compute_gains(array: Column | str, gain: str) -> Column:
-    """Compute the gains of an array of relevances; null for null."""
-    where = f"array {format_column(array)}"
-    return F.transform(
-        cast_array(array), lambda relevance: formulas.compute_checked_gain(COLUMNS, gain, relevance, where)
-    )
-
-
-def compute_hits(array: Column | str, rel: Column) -> Column:
-    """Return 1.0 for each relevant item of an array of relevances, else 0.0; null for null."""
-    where = f"array {format_column(array)}"
-    return F.transform(
-        cast_array(array), lambda relevance: formulas.compute_checked_hit(COLUMNS, rel, relevance, where)
-    )
+    return partial(formulas.compute_checked_hit, COLUMNS, F.lit(float(level)))
 
 
 def cast_array(array: Column | str) -> Column:
@@ -170,12 +167,6 @@ def to_column(value: Column | str) -> Column:
 def format_column(value: Column | str) -> str:
     """Return the readable name of a column: `rels` for `Column<'rels'>`."""
     return value if isinstance(value, str) else str(value).removeprefix("Column<'").removesuffix("'>")
-
-
-def format_k(k: int | str | None) -> str:
-    """Format a cutoff for the name of a result column; empty for whole lists."""
-    number = parse_cutoff(k)
-    return "" if number is None else f", k={number}"
 
 
 def alias_result(value: Expression, function: str, cut: formulas.Cut, *columns: Column | str) -> Column:

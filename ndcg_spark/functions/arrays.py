@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ndcg_spark.functions import arguments, formulas
-from ndcg_spark.functions.arguments import COLUMNS
+from ndcg_spark.functions.arguments import COLUMNS, GainOfRelevance, bind_gain, bind_hit, make_cut
 from ndcg_spark.functions.formulas import Expression
 
 _document = arguments.document("""\
@@ -38,14 +38,14 @@ def ndcg(
         large that its gain exceeds 2^63, and if `ranked` has more items with a gain, or larger gains, than `judged`.
         Arrays of numeric ids are read as relevances; most fail this check.
     """
-    cut, form = _make_cut(k), arguments.resolve_discount(discount, k)
+    cut, form = make_cut(k, "best"), arguments.resolve_discount(discount, k)
     nothing = arguments.resolve_no_relevant(no_relevant)
     nothing = F.when(F.size(arguments.cast_array(ranked)) > 0, nothing).otherwise(0.0)  # nothing retrieved: 0
 
     def value(gains: Expression, entries: Expression) -> Expression:
         return formulas.ndcg(COLUMNS, gains, entries, cut, form, nothing)
 
-    return _apply_to_lists("ndcg", ranked, judged, cut, lambda array: arguments.compute_gains(array, gain), value)
+    return _apply_to_lists("ndcg", ranked, judged, cut, bind_gain(gain), value)
 
 
 @_document
@@ -60,12 +60,12 @@ def dcg(
         Double, named as `dcg(ranked, k=10)`; null for a list without any judged item. The action raises for
         a relevance that is NaN, infinite, or so large that its gain exceeds 2^63.
     """
-    cut, form = _make_cut(k), arguments.resolve_discount(discount, k)
+    cut, form = make_cut(k, "best"), arguments.resolve_discount(discount, k)
 
     def value(gains: Expression, entries: Expression) -> Expression:
         return formulas.dcg(COLUMNS, gains, entries, cut, form)
 
-    return _apply_to_lists("dcg", ranked, None, cut, lambda array: arguments.compute_gains(array, gain), value)
+    return _apply_to_lists("dcg", ranked, None, cut, bind_gain(gain), value)
 
 
 @_document
@@ -132,11 +132,6 @@ def reciprocal_rank(ranked: Column | str, *, k: int | str | None = None, rel: fl
     return _apply_to_hits("reciprocal_rank", ranked, None, k, rel, formulas.reciprocal_rank)
 
 
-def _make_cut(k: int | str | None) -> formulas.Cut:
-    """Build the cut of lists in rank order, which have no ties."""
-    return formulas.Cut(arguments.make_cutoff(k), F.lit(False), F.lit(1.0), arguments.format_k(k))
-
-
 def _apply_to_hits(
     name: str,
     ranked: Column | str,
@@ -146,12 +141,12 @@ def _apply_to_hits(
     metric: formulas.Metric,
 ) -> Column:
     """Compute a metric of relevant items."""
-    cut, level = _make_cut(k), arguments.resolve_rel(rel)
+    cut = make_cut(k, "best")  # lists in rank order have no ties
 
     def value(hits: Expression, entries: Expression) -> Expression:
         return metric(COLUMNS, hits, entries, cut)
 
-    return _apply_to_lists(name, ranked, judged, cut, lambda array: arguments.compute_hits(array, level), value)
+    return _apply_to_lists(name, ranked, judged, cut, bind_hit(rel), value)
 
 
 def _apply_to_lists(
@@ -159,10 +154,14 @@ def _apply_to_lists(
     ranked: Column | str,
     judged: Column | str | None,
     cut: formulas.Cut,
-    compute_gains: Callable[[Column | str], Column],
+    compute_gain: GainOfRelevance,
     value: Callable[[Expression, Expression], Expression],
 ) -> Column:
     """Compute `value` from the judged gains and the ranked entries; without `judged`, all judged items are ranked."""
+
+    def compute_gains(array: Column | str) -> Column:
+        where = f"array {arguments.format_column(array)}"
+        return F.transform(arguments.cast_array(array), lambda relevance: compute_gain(relevance, where))
 
     def evaluate_ranked(gains: Expression) -> Expression:
         filled = F.transform(gains, lambda gain: F.coalesce(gain, F.lit(0.0)))  # an unjudged item gains 0

@@ -36,26 +36,18 @@ def rank_weights(rank: IntArray, discount: FloatArray, *, k: int | None) -> Floa
     return np.where(inside, discount[np.where(inside, rank, 0)], 0.0)
 
 
-def dcg(
-    ranked_gains: FloatArray,
-    offsets: IntArray,
-    discount: FloatArray,
-    *,
-    k: int | None = None,
-    rank: IntArray | None = None,
-) -> FloatArray:
+def dcg(ranked_gains: FloatArray, offsets: IntArray, discount: FloatArray, *, k: int | None = None) -> FloatArray:
     """DCG of every query, shape (n_queries,); 0 for a query without rows, and NaN gains propagate.
 
-    Gains are ranked best first, queries end to end. `rank` holds 0-based ranks, which may have gaps; None: 0, 1, 2,
-    ... in each query. Jarvelin and Kekalainen, TOIS 20(4), 2002, doi:10.1145/582415.582418.
+    Gains are ranked best first, queries end to end. Jarvelin and Kekalainen, TOIS 20(4), 2002,
+    doi:10.1145/582415.582418.
 
     >>> from ndcg_spark.conventions.forms import discount_table
     >>> gains = np.array([3.0, 2.0, 3.0, 0.0, 1.0, 2.0])
     >>> dcg(gains, np.array([0, 6]), discount_table("log2", 6)).round(6).tolist()
     [6.861127]
     """
-    rank = rank_of_rows(offsets) if rank is None else rank
-    return segment_sum(ranked_gains * rank_weights(rank, discount, k=k), offsets)
+    return segment_sum(ranked_gains * rank_weights(rank_of_rows(offsets), discount, k=k), offsets)
 
 
 def sort_within_queries(values: FloatArray, offsets: IntArray) -> FloatArray:

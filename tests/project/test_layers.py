@@ -122,7 +122,7 @@ BAD = {
     find_imports_of_later_kinds: [
         ("ndcg_spark.comparison.kernels.a", "from ndcg_spark.comparison.tasks import summing"),
         ("ndcg_spark.comparison.tasks.a", "from ndcg_spark.core.columns import named"),
-        ("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.work import open_inputs"),
+        ("ndcg_spark.evaluation.frames.a", "from ndcg_spark.evaluation.work import MeanNdcg"),
         ("ndcg_spark.evaluation.settings", "from ndcg_spark.comparison.kernels import paired"),
         ("ndcg_spark.reports", "from ndcg_spark.reports.api import report", True),  # loads what is in it
     ],

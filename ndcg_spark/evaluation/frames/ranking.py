@@ -63,14 +63,13 @@ from ndcg_spark.evaluation.tasks.exchange import (
     send_judgments,
     send_rows,
 )
-from ndcg_spark.evaluation.tasks.list_rankings import rank_arrays, rank_lists
+from ndcg_spark.evaluation.tasks.list_rankings import rank_lists
 from ndcg_spark.evaluation.tasks.partial_ranking import N_REJECTED
 from ndcg_spark.evaluation.tasks.partial_sums import SummingTask, build_summing_task
 from ndcg_spark.evaluation.tasks.query_rows import (
     BAD_ROW,
     COPIES,
     ORDER,
-    RANKED_LIST,
     RUN,
     SCORE,
     RankingTask,
@@ -442,14 +441,9 @@ class Engine(Strategy):
 
     def _exchange(self, task: RankingTask, *of_means: ScoringTask | SummingTask) -> DataFrame:
         sent = self._send(task, *of_means)
-        if self.judgments is not None:
-            sent = sent.unionAll(
-                in_workers(self.judgments, send_judgments, task, schema=EXCHANGE, keep_refusals=True)
-            )
-        if self.empty_lists is not None:
-            sent = sent.unionAll(
-                in_workers(self.empty_lists, send_empty_lists, task, schema=EXCHANGE, keep_refusals=True)
-            )
+        for table, send in ((self.judgments, send_judgments), (self.empty_lists, send_empty_lists)):
+            if table is not None:
+                sent = sent.unionAll(in_workers(table, send, task, schema=EXCHANGE, keep_refusals=True))
         if isinstance(self.source, SparkSource):
             # Adaptive execution combines small partitions, but not after a repartition to a given number or by id:
             # 200 tasks for six rows take 6.5 s, one task takes 0.7 s. `n_tasks` is set if adaptive execution is off.
@@ -493,9 +487,8 @@ class Arrays(Strategy):
 
     def rankings(self) -> DataFrame:
         """Cut the arrays of each query to two lists in one pass. `check_duplicates=all` shuffles the lists. Lazy."""
-        rank = rank_arrays if RANKED_LIST in self.rows.columns else rank_lists
         schema = spark_schema(self.plan.rankings_schema)
-        rankings = in_workers(self.rows, rank, self.plan.task, schema=schema, keep_refusals=True)
+        rankings = in_workers(self.rows, rank_lists, self.plan.task, schema=schema, keep_refusals=True)
         if self.settings.check_duplicates != "all" or not self.settings.columns.query:
             return rankings
         return in_tasks(_refuse_repeated_queries(rankings, self.settings), self.n_tasks)

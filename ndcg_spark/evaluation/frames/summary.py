@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.core import labels
 from ndcg_spark.core.adapters import accepts_rows, accepts_tables
 from ndcg_spark.core.batches import REFUSAL, WorkerFunction
-from ndcg_spark.core.columns import exact_col, has_column, require_column
+from ndcg_spark.core.columns import exact_col, has_column, require_column, spark_schema
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.session import in_tasks, task_limit
 from ndcg_spark.core.shown import FOOTER
@@ -26,14 +26,7 @@ from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks import partial_sums as sums
 from ndcg_spark.evaluation.tasks import stored
-from ndcg_spark.evaluation.tasks.scoring import (
-    N_TOP_ITEMS,
-    N_UNJUDGED_ITEMS,
-    build_scoring_task,
-    list_carried_columns,
-    list_dropped_statuses,
-    score_rankings,
-)
+from ndcg_spark.evaluation.tasks.scoring import build_scoring_task, list_dropped_statuses, score_rankings
 from ndcg_spark.metrics.base import CATALOGUE
 
 PARTIAL_SCHEMA = from_arrow_schema(sums.PARTIAL_SCHEMA)
@@ -83,26 +76,14 @@ def add_rules(queries: DataFrame, settings: EvaluationSettings) -> DataFrame:
 
 def build_scored_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     """Return the columns of `score_queries` that workers produce. Reads a schema, runs no action."""
-    ranked = rankings.schema
-    keys = ("run", *settings.columns.query_columns(rankings.columns))
-    fields = [T.StructField(key, ranked[key].dataType) for key in keys]
-    fields.append(T.StructField("k", T.IntegerType()))
-    fields += [T.StructField(metric, T.DoubleType()) for metric in settings.metric_columns]
-    fields.append(T.StructField("status", T.StringType()))
-    fields += [T.StructField(count, T.LongType()) for count in (N_UNJUDGED_ITEMS, N_TOP_ITEMS)]
-    fields += [
-        T.StructField(column, ranked[column].dataType) for column in list_carried_columns(rankings.columns, settings)
-    ]
-    if settings.catalogue_metrics:
-        fields.append(T.StructField("items", ranked["items"].dataType))
-    return T.StructType(fields)
+    columns = arrow_schema(rankings.schema, rankings.sparkSession)
+    return spark_schema(stored.build_scored_schema(columns, settings))
 
 
 def build_per_query_schema(rankings: DataFrame, settings: EvaluationSettings) -> T.StructType:
     """Return the columns of a stored table of metrics of queries."""
-    fields = [*build_scored_schema(rankings, settings), T.StructField(RULES, T.StringType())]
-    left_out = stored.list_sum_columns(settings)
-    return T.StructType([field for field in fields if field.name not in left_out])
+    columns = arrow_schema(rankings.schema, rankings.sparkSession)
+    return spark_schema(stored.build_per_query_schema(columns, settings))
 
 
 def select_per_query_rows(per_query: DataFrame, settings: EvaluationSettings) -> DataFrame:

@@ -74,11 +74,9 @@ def send_empty_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> It
 def _describe_empty_lists(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Return partial rankings without entries that hold the segments of queries with empty lists."""
     rows, offsets = group_rows(rows, task.names, completely=True)
-    empty_batch = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
     starts = pa.array(offsets[:-1])
-    partials = partial_ranking.build_empty_partials(
-        {key: rows.column(key).take(starts) for key in list_keys(rows, task.names)}, empty_batch, task
-    )
+    keys = {key: rows.column(key).take(starts) for key in list_keys(rows, task.names)}
+    partials = partial_ranking.build_empty_partials(keys, task)
     for segment in (segment for segment in task.names.segments if segment in rows.schema.names):
         partials.queries |= partial_ranking.find_column_range(rows.column(segment), segment, offsets)
     return partials
@@ -379,9 +377,8 @@ class _TaskInput:
         if not self._n_without_query:
             return []
         task, runs = self._task, pa.array(list(self._n_without_query), pa.string())
-        empty_batch = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
         keys = {key: pa.nulls(len(runs), task.rows.field(key).type) for key in task.names.query}
-        partials = partial_ranking.build_empty_partials({RUN: runs} | keys, empty_batch, task)
+        partials = partial_ranking.build_empty_partials({RUN: runs} | keys, task)
         partials.queries[partial_ranking.N_REJECTED] = pa.array(list(self._n_without_query.values()), pa.int64())
         return self._attach_judgments([partials], [])
 

@@ -20,6 +20,7 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     TWICE,
     PartialRankings,
     advise_on_repeats,
+    build_empty_partials,
     concat_partials,
     describe_stretches,
     find_differences,
@@ -27,7 +28,6 @@ from ndcg_spark.evaluation.tasks.partial_ranking import (
     keep_first_entries,
     merge_by_query,
     needs_ideal,
-    rank_entries,
     rank_ideal,
     refuse_first,
     refuse_two_values,
@@ -42,9 +42,11 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     RankingTask,
     group_rows,
     hash_rows,
-    read_query_rows,
 )
-from ndcg_spark.evaluation.tasks.valid_rows import format_key, split_runs
+from ndcg_spark.evaluation.tasks.valid_rows import format_key
+
+_ROW_COUNTS = ("n_rows", "n_left_out", "n_items")
+"""Counts of the rows of a run; judgments are not rows."""
 
 
 def attach_judgments(
@@ -225,20 +227,15 @@ def _combine_ranges(
 
 def _rank_missing_queries(run: str, query: IntArray, index: _JudgmentIndex, task: RankingTask) -> PartialRankings:
     """Return rankings without items for judged queries that a run lacks, given by their rows in the index."""
-    indices, n = pa.array(query), len(query)
-    queries = {RUN: pa.repeat(pa.scalar(run), n)} if _has_several_runs(task) else {}
-    queries |= {name: column.take(indices) for name, column in index.queries.items()}
-    queries |= {count: pa.array(np.zeros(n, dtype=np.int64)) for count in ("n_rows", "n_left_out", "n_items")}
-    for carried in task.names.carried:
-        for end in (f"{LOW}{carried}", f"{HIGH}{carried}"):
-            if end not in queries and carried in task.rows.names:
-                kind = pa.float64() if carried == WEIGHT else task.rows.field(carried).type
-                queries[end] = pa.nulls(n, kind)
-    ideal = index.ideal.select_queries(query) if index.ideal is not None else None
-    empty_batch = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
-    no_entries = rank_entries(read_query_rows(empty_batch, np.zeros(1, dtype=np.int64), task.settings), task)
-    ranked = Entries({**no_entries.columns, RELEVANCE: np.zeros(0)}, np.zeros(n + 1, dtype=np.int64))
-    return PartialRankings(queries, ranked, ideal)
+    indices = pa.array(query)
+    judged = {name: column.take(indices) for name, column in index.queries.items() if name not in _ROW_COUNTS}
+    keys = {RUN: pa.repeat(pa.scalar(run), len(query))} if _has_several_runs(task) else {}
+    partials = build_empty_partials(keys | {key: judged[key] for key in task.names.query}, task)
+    ranked, ideal = partials.ranked, index.ideal
+    if ranked is None:
+        raise ValueError("rankings without a ranked list")
+    ranked = Entries({**ranked.columns, RELEVANCE: np.zeros(0)}, ranked.offsets)
+    return PartialRankings(partials.queries | judged, ranked, None if ideal is None else ideal.select_queries(query))
 
 
 def _look_up_relevances(ranked: Entries, query: IntArray, index: _JudgmentIndex) -> tuple[FloatArray, BoolArray]:
@@ -291,11 +288,5 @@ def _encode_items(items: Values) -> IntArray:
 
 
 def _encode_both(items: Values, judged_items: pa.Array) -> tuple[IntArray, IntArray]:
-    if isinstance(items, np.ndarray) and pa.types.is_integer(judged_items.type):
-        judged = int_values(judged_items)
-        low, high = min(items.min(), judged.min()), max(items.max(), judged.max())
-        if int(high) - int(low) < 2**31:
-            return items - low, judged - low
-    both = pa.concat_arrays([pa.array(items).cast(judged_items.type), judged_items])
-    codes = int_values(both.dictionary_encode().indices)
+    codes = _encode_items(pa.concat_arrays([pa.array(items).cast(judged_items.type), judged_items]))
     return codes[: len(items)], codes[len(items) :]

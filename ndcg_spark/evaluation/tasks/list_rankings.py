@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -31,19 +32,20 @@ from ndcg_spark.evaluation.tasks.query_rows import RankingTask, list_keys
 from ndcg_spark.evaluation.tasks.valid_rows import RowCheck, has_keys, mark_rejected, split_rejected
 
 
-def rank_arrays(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    check = RowCheck(task.settings)
+def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
+    """Rank rows that hold one query each: arrays of relevances, or lists of items."""
+    check, are_arrays = RowCheck(task.settings), col.RANKED_LIST in task.rows.names
+    rank = partial(_read_lists, task=task) if are_arrays else _RowRanker(task).rank
     for batch in batches:
         valid, rejected = split_rejected(mark_rejected(cast_large_types(batch), check))
-        yield from build_rankings(_read_lists(valid, task), task)
+        for chunk in (valid,) if are_arrays else _split_batch(valid, task.chunk_rows):
+            yield from build_rankings(rank(chunk), task)
         if rejected is not None:
-            yield from build_rankings(
-                count_rejected_lists(rejected, task, lambda rows: _read_lists(rows, task)), task
-            )
+            yield from build_rankings(_count_rejected_lists(rejected, task, rank), task)
 
 
-def count_rejected_lists(
-    rejected: pa.RecordBatch, task: RankingTask, complete: Callable[[pa.RecordBatch], PartialRankings]
+def _count_rejected_lists(
+    rejected: pa.RecordBatch, task: RankingTask, rank: Callable[[pa.RecordBatch], PartialRankings]
 ) -> PartialRankings:
     """Return rejected rows as rankings without entries: each is a lost query, or has no query."""
     lacks_key = pa.array(~has_keys(rejected, task.names))
@@ -53,7 +55,7 @@ def count_rejected_lists(
             columns[name] = pc.if_else(lacks_key, pa.scalar(None, column.type), column)
         elif name != col.RUN and name not in task.names.segments:
             columns[name] = pa.nulls(len(column), column.type)
-    rankings = complete(pa.RecordBatch.from_pydict(columns))
+    rankings = rank(pa.RecordBatch.from_pydict(columns))
     ones, zeros = rankings.queries["n_rows"], rankings.queries["n_left_out"]
     rankings.queries[partial_ranking.N_REJECTED], rankings.queries["n_rows"] = ones, zeros
     return rankings
@@ -143,16 +145,6 @@ ROW = "query_0"
 """Column with the number of a row in its batch, which serves as the query of its items."""
 
 
-def rank_lists(batches: Iterator[pa.RecordBatch], task: RankingTask) -> Iterator[pa.RecordBatch]:
-    check, ranker = RowCheck(task.settings), _RowRanker(task)
-    for batch in batches:
-        valid, rejected = split_rejected(mark_rejected(cast_large_types(batch), check))
-        for chunk in _split_batch(valid, task.chunk_rows):
-            yield from build_rankings(ranker.rank(chunk), task)
-        if rejected is not None:
-            yield from build_rankings(count_rejected_lists(rejected, task, ranker.rank), task)
-
-
 def _split_batch(batch: pa.RecordBatch, n_entries: int) -> Iterator[pa.RecordBatch]:
     """Split a batch into slices of about `n_entries` list entries: all lists of a batch may not fit in memory."""
     row_lengths = sum(
@@ -169,7 +161,7 @@ class _RowRanker:
     def __init__(self, task: RankingTask) -> None:
         self._task = task
         rows = task.rows
-        entries = {ROW: pa.int64(), col.ITEM: _to_small_type(rows.field(col.RANKED_ITEMS).type.value_type)}
+        entries = {ROW: pa.int64(), col.ITEM: rows.field(col.RANKED_ITEMS).type.value_type}
         for number, lists in NUMBERS.items():
             if lists in rows.names:
                 entries[number] = rows.field(lists).type.value_type
@@ -195,10 +187,7 @@ class _RowRanker:
         partials = rank_stretches(ranked, offsets, task) if ranked.num_rows else []
         empty_rows = np.setdiff1d(np.arange(n), int_values(ranked.column(ROW)))
         if len(empty_rows) or not partials:
-            empty_batch = pa.RecordBatch.from_pylist([], schema=task.rows)
-            partials.append(
-                partial_ranking.build_empty_partials({ROW: pa.array(empty_rows, pa.int64())}, empty_batch, task)
-            )
+            partials.append(partial_ranking.build_empty_partials({ROW: pa.array(empty_rows, pa.int64())}, task))
         complete = partial_ranking.concat_partials(attach_judgments(partials, judged, set(), task))
         complete = partial_ranking.take_partials(complete, np.argsort(int_values(complete.queries[ROW])))
         ideal = complete.ideal
@@ -249,17 +238,13 @@ def _identify_by_row(settings: EvaluationSettings) -> EvaluationSettings:
     return replace(settings, columns=columns, segment_sets=(), on_invalid="fail")
 
 
-def _to_small_type(kind: pa.DataType) -> pa.DataType:
-    return {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(kind, kind)
-
-
 def _explode_lists(batch: pa.RecordBatch, items: str, numbers: dict[str, str], schema: pa.Schema) -> pa.RecordBatch:
     """Return one row per list entry, with its numbers, and its position as rank or order if the schema has them."""
     lists = batch.column(items)
     offsets = list_offsets(lists)
     columns = {
         ROW: pa.array(ragged.query_of_rows(offsets), pa.int64()),
-        col.ITEM: normalize_zero(lists.flatten()).cast(_to_small_type(schema.field(col.ITEM).type)),
+        col.ITEM: normalize_zero(lists.flatten()).cast(schema.field(col.ITEM).type),
     }
     positions = pa.array(ragged.rank_of_rows(offsets) + 1, pa.int64())
     columns |= {column: positions for column in (col.RANK, col.ORDER) if column in schema.names}

@@ -38,7 +38,7 @@ from ndcg_spark.evaluation.tasks.query_rows import (
     order_by_group,
     read_query_rows,
 )
-from ndcg_spark.evaluation.tasks.valid_rows import format_key
+from ndcg_spark.evaluation.tasks.valid_rows import format_key, split_runs
 from ndcg_spark.metrics.kernels import tie_groups
 
 COUNT = "n"
@@ -102,12 +102,12 @@ def describe_stretches(rows: QueryRows, task: RankingTask) -> dict[str, pa.Array
 
 def count_rejected(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     """Count the rejected rows of each query in partial rankings without entries. Rows must have a query."""
-    empty_batch, keys = rows.slice(0, 0), list_keys(rows, task.names)
+    keys = list_keys(rows, task.names)
     segments = [segment for segment in task.names.segments if segment in rows.schema.names]
     needed = [*keys, *segments, *(column for column in rows.schema.names if column == col.COPIES)]
     rows, offsets = group_rows(rows.select(needed), task.names, completely=True)
     starts = pa.array(offsets[:-1])
-    partials = build_empty_partials({key: rows.column(key).take(starts) for key in keys}, empty_batch, task)
+    partials = build_empty_partials({key: rows.column(key).take(starts) for key in keys}, task)
     partials.queries[N_REJECTED] = pa.array(count_copies(rows, offsets))
     for segment in segments:
         lowest = find_column_range(rows.column(segment), segment, offsets)[f"{LOW}{segment}"]
@@ -115,10 +115,9 @@ def count_rejected(rows: pa.RecordBatch, task: RankingTask) -> PartialRankings:
     return partials
 
 
-def build_empty_partials(
-    keys: dict[str, pa.Array], empty_batch: pa.RecordBatch, task: RankingTask
-) -> PartialRankings:
-    """Build partial rankings without entries, with the columns that rankings of rows like `empty_batch` have."""
+def build_empty_partials(keys: dict[str, pa.Array], task: RankingTask) -> PartialRankings:
+    """Build partial rankings without entries, with the columns that rankings of rows have."""
+    empty_batch = next(split_runs(pa.RecordBatch.from_pylist([], schema=task.rows), task.names))
     template = rank_partially(read_query_rows(empty_batch, np.zeros(1, dtype=np.int64), task.settings), task)
     n = len(next(iter(keys.values())))
     queries = dict(keys)

@@ -139,9 +139,9 @@ def score_rankings(batches: Iterator[pa.RecordBatch], task: ScoringTask) -> Iter
 
 def score_batch(batch: pa.RecordBatch, task: ScoringTask) -> Iterator[Scores]:
     """Score a batch of rankings, one cutoff after the other."""
-    lists = read_lists(batch, task.convention, task.keys, task.cutoffs, task.discount)
+    lists = read_lists(batch, task)
     base_status = _compute_status(batch, task)
-    relevances = read_relevance_lists(batch, lists, task.convention, task.levels, task.cutoffs[-1])
+    relevances = _read_relevance_lists(batch, lists, task)
     if task.needs:
         relevances = replace(
             relevances, items=read_items(batch, lists.rank, lists.offsets, task.needs, task.item_column)
@@ -228,18 +228,13 @@ def _refuse_unweighted(batch: pa.RecordBatch, task: ScoringTask, is_kept: BoolAr
         refuse_query(batch, task.keys, unknown, problem + advice)
 
 
-def read_lists(
-    batch: pa.RecordBatch,
-    convention: Convention,
-    keys: tuple[str, ...],
-    cutoffs: tuple[int | None, ...],
-    discount: FloatArray | None,
-) -> GainLists:
-    """Read a batch of rankings as gains. `discount` reaches to the largest cutoff; None without a cutoff.
+def read_lists(batch: pa.RecordBatch, task: ScoringTask) -> GainLists:
+    """Read a batch of rankings as gains.
 
     Raises for unjudged items under `unjudged=error`, two items on one rank, gains that are not finite, and a gain
     function that falls as relevance grows.
     """
+    convention, keys, discount = task.convention, task.keys, task.discount
     ranked_column, ideal_column = batch.column("ranked"), batch.column("ideal")
     offsets = list_offsets(ranked_column)
     relevance, judged = float_values(ranked_column.flatten())
@@ -269,7 +264,7 @@ def read_lists(
         ideal = np.where(ragged.rank_of_rows(ideal_offsets) < limits[ragged.query_of_rows(ideal_offsets)], ideal, 0.0)
     if discount is None:
         max_lengths = (int(lengths.max(initial=0)), int(ragged.to_lengths(ideal_offsets).max(initial=0)))
-        discount = discount_table(convention.discount, max(*max_lengths, *(k or 0 for k in cutoffs)))
+        discount = discount_table(convention.discount, max(*max_lengths, *(k or 0 for k in task.cutoffs)))
     any_judged = int_values(batch.column("n_judged")) > 0
     rules = GainRules(
         ties=convention.ties,
@@ -293,10 +288,9 @@ def _read_tie_groups(batch: pa.RecordBatch, gains: FloatArray, offsets: IntArray
     return tie_groups(scores, counts[order], offsets), gains[order]
 
 
-def read_relevance_lists(
-    batch: pa.RecordBatch, lists: GainLists, convention: Convention, levels: tuple[float, ...], max_k: int | None
-) -> RelevanceLists:
+def _read_relevance_lists(batch: pa.RecordBatch, lists: GainLists, task: ScoringTask) -> RelevanceLists:
     """Read a batch of rankings as relevances for metrics. `lists` is the same batch as gains."""
+    convention, levels, max_k = task.convention, task.levels, task.cutoffs[-1]
     counts = int_values(batch.column("n_at_least").flatten()).reshape(-1, len(levels)) if levels else None
     lengths = lists.lengths
     if lists.has_gaps and max_k is not None:

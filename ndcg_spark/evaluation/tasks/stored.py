@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.settings import EvaluationSettings
 from ndcg_spark.evaluation.tasks.partial_sums import ESTIMATES, PARTIAL_SCHEMA, SUM_ONLY_COUNTS
-from ndcg_spark.evaluation.tasks.scoring import build_scoring_task, score_rankings
+from ndcg_spark.evaluation.tasks.scoring import N_TOP_ITEMS, N_UNJUDGED_ITEMS, list_carried_columns
 
 HIDDEN = ("state", RULES)
 """Columns of a summary that are not written to JSON."""
@@ -40,8 +38,19 @@ def list_sum_columns(settings: EvaluationSettings) -> tuple[str, ...]:
 
 def build_scored_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:
     """Return the schema of computed metrics of queries, given the schema of rankings."""
-    nothing: Iterator[pa.RecordBatch] = iter([pa.RecordBatch.from_pylist([], schema=rankings)])
-    return next(score_rankings(nothing, build_scoring_task(rankings.names, settings))).schema
+    keys = ("run", *settings.columns.query_columns(rankings.names))
+    carried = list_carried_columns(rankings.names, settings)
+    items = ("items",) if settings.catalogue_metrics else ()
+    return pa.schema(
+        [
+            *(rankings.field(key) for key in keys),
+            ("k", pa.int32()),
+            *((metric, pa.float64()) for metric in settings.metric_columns),
+            ("status", pa.string()),
+            *((count, pa.int64()) for count in (N_UNJUDGED_ITEMS, N_TOP_ITEMS)),
+            *(rankings.field(column) for column in (*carried, *items)),
+        ]
+    )
 
 
 def build_per_query_schema(rankings: pa.Schema, settings: EvaluationSettings) -> pa.Schema:

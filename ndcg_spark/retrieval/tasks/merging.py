@@ -30,10 +30,10 @@ from ndcg_spark.core.ragged import (
     to_offsets,
 )
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.tasks.partial_ranking import rank_values
 from ndcg_spark.retrieval.tasks import searching
 from ndcg_spark.retrieval.tasks.searching import (
     QueryBlock,
-    order_items,
     read_arrivals,
     read_item_block,
     read_query_block,
@@ -89,7 +89,7 @@ def _merge_queries(batches: list[pa.RecordBatch], task: RetrievalTask) -> Iterat
 
 
 def _refuse_repeated_items(ids: pa.Array, entries: Entries, task: RetrievalTask) -> None:
-    repeated = np.flatnonzero(flag_repeats(order_items(entries.columns[searching.ITEM]), entries.offsets))
+    repeated = np.flatnonzero(flag_repeats(rank_values(entries.columns[searching.ITEM]), entries.offsets))
     if len(repeated):
         query = get_value(ids, int(repeated[0]))
         raise InputRefusedError(

@@ -34,6 +34,7 @@ from ndcg_spark.core.batches import (
 from ndcg_spark.core.distances import Vectors, WordArray, count_bits, make_vectors, score_pairs
 from ndcg_spark.core.ragged import BoolArray, FloatArray, IntArray, to_offsets
 from ndcg_spark.errors import InputRefusedError
+from ndcg_spark.evaluation.tasks.partial_ranking import rank_values
 from ndcg_spark.retrieval.kernels import Pairs, build_screen, count_ties, find_candidates, select_best_items
 from ndcg_spark.retrieval.tasks import tables
 from ndcg_spark.retrieval.tasks.tables import RetrievalTask
@@ -81,7 +82,7 @@ class BestItems:
             tied = count_ties(query, score, relevance, np.asarray(merged[COUNT]), k, self.n_queries)
             self.columns = dict(zip((QUERY, SCORE, RELEVANCE, COUNT), tied, strict=True))
         else:
-            items = order_items(merged[ITEM])
+            items = rank_values(merged[ITEM])
             order = select_best_items(query, score, -items if self.task.items_fall else items, k, self.n_queries)
             self.columns = {column: take_values(values, order) for column, values in merged.items()}
         self._find_kth()
@@ -108,15 +109,6 @@ class BestItems:
         lengths = np.bincount(np.asarray(self.columns[QUERY]), minlength=self.n_queries)
         columns = {column: values for column, values in self.columns.items() if column != QUERY}
         return Entries(columns, to_offsets(lengths))
-
-
-def order_items(items: Values) -> IntArray:
-    """Return whole numbers in the order of items: numbers by value, texts by bytes."""
-    if isinstance(items, np.ndarray):
-        return items.astype(np.int64, copy=False)
-    if pa.types.is_integer(items.type):
-        return np.asarray(items.to_numpy(zero_copy_only=False), dtype=np.int64)
-    return np.asarray(pc.rank(items, sort_keys="ascending", tiebreaker="dense").to_numpy(), dtype=np.int64)
 
 
 def _concat(chunks: Sequence[Values]) -> Values:
@@ -413,7 +405,7 @@ def _add_pairs(pairs: Pairs, queries: QueryBlock, items: ItemBlock, best: BestIt
         query, item, score = query[possible], item[possible], score[possible]
         relevance = items.compute_relevance(query, item)
         if not task.groups_ties:
-            best.add(query, score, relevance, items.rows.column(tables.ID).take(pa.array(item)))
+            best.add(query, score, relevance, take_values(items.rows.column(tables.ID), item))
         elif task.settings.metric == "hamming":
             best.add(*_count_pairs(query, score, relevance, queries.n_levels))
         else:
