@@ -334,17 +334,20 @@ def _collect_series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     columns = [_read_number(rows, name) for name in numbers]
     night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), *columns)
     first, first_of_runs = tasks.find_first_nights(settings)
-    series = rows.where(is_between(F.col(NIGHT), first, settings.end)).groupBy(*tasks.SERIES)
-    latest = rows.where(is_between(F.col(NIGHT), first_of_runs, settings.end))
-    sets = latest.withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
-    counts = [F.when(F.col("segment_by") == "", _read_number(rows, name)).alias(name) for name in numbers[2:]]
-    run_night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), "segment_by", *counts)
-    runs = sets.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(F.collect_set(run_night).alias("run_nights"))
-    table = latest.agg(F.collect_set(day).alias("__table"))
+    needed, is_latest = (is_between(F.col(NIGHT), night, settings.end) for night in (first, first_of_runs))
+    series = rows.where(needed).groupBy(*tasks.SERIES)
+    of_runs = rows.where(needed).withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
+    run_night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), "segment_by")
+    run_count = F.struct(day, summary.read_rules(rows).alias(RULES), *columns[2:])
+    runs = of_runs.groupBy(*[f"__{name}" for name in _OF_RUN]).agg(
+        F.collect_set(F.when(is_latest, run_night)).alias("run_nights"),
+        F.collect_list(F.when(F.col("segment_by") == "", run_count)).alias("run_counts"),
+    )
+    table = rows.where(is_latest).agg(F.collect_set(day).alias("__table"))
     on = reduce(and_, [F.col(name).eqNullSafe(F.col(f"__{name}")) for name in _OF_RUN])
     joined = series.agg(F.collect_list(night).alias("nights")).join(F.broadcast(runs), on, "left")
     of_table = F.when(F.col("segment_by") == "", F.col("__table")).alias("table_nights")
-    return joined.crossJoin(F.broadcast(table)).select(*tasks.SERIES, "nights", "run_nights", of_table)
+    return joined.crossJoin(F.broadcast(table)).select(*tasks.SERIES, "nights", "run_nights", "run_counts", of_table)
 
 
 def _format_ddl(columns: Mapping[str, str]) -> str:

@@ -54,7 +54,8 @@ _PER_QUERY_TYPES = {
 _OF_RUN = ("run", "metric", "k")
 """Keys that the series of a run share with its series over all queries."""
 _COUNTS = ("n_queries", "n_missing")
-_RUN_NIGHT = ("day", "config_hash", RULES, "segment_by", *_COUNTS)
+_RUN_NIGHT = ("day", "config_hash", RULES, "segment_by")
+_RUN_COUNT = ("day", RULES, *_COUNTS)
 _SERIES_NIGHT = ("day", "value", "std_error", "config_hash", RULES, *_COUNTS)
 _COMPARED = ("segment_by", "segment", "metric", "k")
 _SERIES_PER_BATCH = 1000
@@ -242,22 +243,28 @@ def collect_series(rows: pa.Table, settings: FlagSettings) -> Iterator[pa.Record
         rows = rows.append_column("std_error", pa.nulls(rows.num_rows, pa.float64()))
     rows = rows.append_column("day", rows.column(NIGHT).cast(pa.int32()))
     first, first_of_runs = tasks.find_first_nights(settings)
-    series, nights = _collect_by(tasks.SERIES, _SERIES_NIGHT, select_nights(rows, first, settings.end))
+    needed = select_nights(rows, first, settings.end)
+    series, nights = _collect_by(tasks.SERIES, _SERIES_NIGHT, needed)
     latest = select_nights(rows, first_of_runs, settings.end)
-    is_overall = pc.equal(latest.column("segment_by"), "")
-    for name in _COUNTS:
-        counts = pc.if_else(is_overall, latest.column(name), None)
-        latest = latest.set_column(latest.schema.get_field_index(name), name, counts)
     distinct = latest.group_by([*_OF_RUN, *_RUN_NIGHT], use_threads=False).aggregate([])
-    runs, run_nights = _collect_by(_OF_RUN, _RUN_NIGHT, distinct)
+    overall = needed.filter(pc.equal(needed.column("segment_by"), ""))
+    of_runs = {
+        "run_nights": _collect_by(_OF_RUN, _RUN_NIGHT, distinct),
+        "run_counts": _collect_by(_OF_RUN, _RUN_COUNT, overall),
+    }
+    positions = {
+        name: {tuple(run.values()): position for position, run in enumerate(runs.to_pylist())}
+        for name, (runs, _) in of_runs.items()
+    }
     table_nights = pc.unique(latest.column("day")).to_pylist()
-    numbers = {tuple(run.values()): number for number, run in enumerate(runs.to_pylist())}
     for start in range(0, series.num_rows, _SERIES_PER_BATCH):
         batch = series.slice(start, _SERIES_PER_BATCH)
-        of_run = [numbers.get(tuple(run.values())) for run in batch.select(_OF_RUN).to_pylist()]
+        keys = [tuple(run.values()) for run in batch.select(_OF_RUN).to_pylist()]
         of_table = [None if by else table_nights for by in batch.column("segment_by").to_pylist()]
         batch = batch.append_column("nights", nights.slice(start, batch.num_rows))
-        batch = batch.append_column("run_nights", run_nights.take(pa.array(of_run, pa.int64())))
+        for name, (_, lists) in of_runs.items():
+            taken = pa.array([positions[name].get(key) for key in keys], pa.int64())
+            batch = batch.append_column(name, lists.take(taken))
         batch = batch.append_column("table_nights", pa.array(of_table, pa.list_(pa.int32())))
         yield from batch.combine_chunks().to_batches()
 

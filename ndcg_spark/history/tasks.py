@@ -184,10 +184,10 @@ _NO_SPREAD = {
     BEFORE: "any change counts, as no query differs on either night",
     BEFORE_PAIRED: "any change counts, as all of these changed alike",
 }
-Count = tuple[int, "int | None"]
-"""The day of a night, and its number of queries if it is known."""
-N_WITH_LIST, DELIVERED = "n_with_list", "n_delivered"
-"""Numbers of queries with a list on a night: of the series, and of its run, by which a night has lost some."""
+Count = tuple[int, "float | None"]
+"""The day of a night, and its number of queries, or a share of queries, if it is known."""
+N_WITH_LIST, N_OF_RUN, SHARE_OF_RUN = "n_with_list", "n_of_run", "share_of_run"
+"""Numbers of queries with a list on a night, of the series and of its run, and the share of a segment in its run."""
 LEVEL = 0.001
 """Level of the test against the night before: low, because a night has many groups and each is tested."""
 _NORMAL_LIMIT = NormalDist().inv_cdf(1 - LEVEL / 2)
@@ -218,13 +218,13 @@ def find_first_nights(settings: FlagSettings) -> tuple[date | None, date | None]
 def flag_nights(
     batches: Iterator[pa.RecordBatch], settings: FlagSettings, columns: Mapping[str, str] = FLAG_COLUMNS
 ) -> Iterator[pa.RecordBatch]:
-    """Judge rows of `SERIES`, `nights`, `run_nights` and `table_nights`: `FLAG_COLUMNS` and more.
+    """Judge rows of `SERIES`, `nights`, `run_nights`, `run_counts` and `table_nights`: `FLAG_COLUMNS` and more.
 
     `nights` is a list of struct<day, value, std_error, config_hash, rules, n_queries, n_missing>, in any order; `day`
-    counts from 1970. `run_nights` is a list of struct<day, config_hash, rules, segment_by, n_queries, n_missing>:
-    nights of the same run, metric and k, one row per segment set, `""` for all queries; the numbers of others are
-    null. `table_nights` is a list of days, null for segments: a night that lacks the run is reported for all queries
-    alone.
+    counts from 1970. `run_nights` is a list of struct<day, config_hash, rules, segment_by>: the latest nights of
+    the same run, metric and k, one row per segment set, `""` for all queries. `run_counts` is a list of struct<day,
+    n_queries, n_missing, rules>: all nights of that run over all queries. `table_nights` is a list of days, null for
+    segments: a night that lacks the run is reported for all queries alone.
     """
     schema = build_schema(columns)
     for batch in batches:
@@ -332,10 +332,9 @@ def _find_large_changes(row: dict[str, Any]) -> list[tuple[int, int]]:
 def _judge_series(series: dict[str, Any], settings: FlagSettings) -> Iterator[dict[str, Any]]:
     keys = {name: series[name] for name in SERIES}
     run_nights = {row["day"]: row for row in series["run_nights"] or () if not row["segment_by"]}
-    counted = run_nights if keys["segment_by"] else {night["day"]: night for night in series["nights"]}
+    run_counts = {row["day"]: row for row in series["run_counts"] or ()}
     nights = [
-        night
-        | {N_WITH_LIST: _count_with_list(night, keys), DELIVERED: _count_with_list(counted.get(night["day"]), keys)}
+        night | _count_queries(night, run_counts.get(night["day"], {}), keys)
         for night in sort_nights(keys, series["nights"])
     ]
     first, last = _to_day(settings.start), _to_day(settings.end)
@@ -369,15 +368,27 @@ def _add_rule(row: dict[str, Any], judgment: dict[str, Any], settings: FlagSetti
     if row["status"] in (LOW, HIGH) and not is_flagged_side(settings.direction, row["metric"], row["status"]):
         row["status"] = OTHER_DIRECTION
     if row["status"] not in FLAGGED and not row["segment_by"] and row.get("queries_before") is not None:
-        row["status"] = FEW_QUERIES
+        row |= {"status": FEW_QUERIES, "change_night": None}
     return row | {"rule": _format_rule(row, settings)}
 
 
-def _count_with_list(night: Mapping[str, Any] | None, series: dict[str, Any]) -> int | None:
-    """Count the queries of a night that have a list; None if that is unknown."""
-    if night is None or night["n_queries"] is None:
+def _count_queries(
+    night: Mapping[str, Any], run_night: Mapping[str, Any], series: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """Count the queries by which a night, or the same night of all queries of its run, may have lost some."""
+    n, n_of_run = night["n_queries"], run_night.get("n_queries")
+    share = n / n_of_run if series["segment_by"] and n is not None and n_of_run else None
+    return {
+        N_WITH_LIST: _count_with_list(night, series["metric"]),
+        N_OF_RUN: _count_with_list(run_night, series["metric"]),
+        SHARE_OF_RUN: share,
+    }
+
+
+def _count_with_list(night: Mapping[str, Any], metric: str) -> int | None:
+    if night.get("n_queries") is None:
         return None
-    return count_with_list(series["metric"], int(night["n_queries"]), int(night["n_missing"] or 0), night[RULES])
+    return count_with_list(metric, int(night["n_queries"]), int(night["n_missing"] or 0), night[RULES])
 
 
 def _find_comparable_nights(
@@ -473,7 +484,7 @@ def _judge_by_night_before(
     night: dict[str, Any], earlier: Sequence[dict[str, Any]], is_flagged: Callable[[str], bool]
 ) -> dict[str, Any]:
     """Name the night before, and compare a night with it if the errors of both are known."""
-    earlier = [earlier[at] for at in find_full_nights(_list_counts(earlier), night[DELIVERED])]
+    earlier = _select_full_nights(night, earlier)
     before = earlier[-1]
     history: dict[str, Any] = {"before": day_to_date(before["day"])}
     for name, column in (("history_days", "day"), ("history_values", "value"), ("history_errors", "std_error")):
@@ -486,23 +497,31 @@ def _judge_by_night_before(
     return {**history, **_refer_to(before), **judgment, **related}
 
 
-def _list_counts(nights: Sequence[dict[str, Any]]) -> list[Count]:
-    return [(night["day"], night[DELIVERED]) for night in nights]
+def _select_full_nights(night: dict[str, Any], earlier: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Select the nights on which neither the run lost queries, nor a segment most of its share of them."""
+    by_run, by_share = (
+        find_full_nights(_list_counts(earlier, column), night[column]) for column in (N_OF_RUN, SHARE_OF_RUN)
+    )
+    return [earlier[at] for at in sorted({*by_run} & {*by_share}) or by_run]
+
+
+def _list_counts(nights: Sequence[dict[str, Any]], column: str) -> list[Count]:
+    return [(night["day"], night[column]) for night in nights]
 
 
 def _find_few_queries(night: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the queries of a night that lost some, and of the night before; else nothing."""
-    counts = _list_counts(before)
-    full = find_night_before_loss(counts, night["day"], night[DELIVERED])
-    return {} if full is None else {"n_queries": night[DELIVERED], "queries_before": counts[full][1]}
+    counts = _list_counts(before, N_OF_RUN)
+    full = find_night_before_loss(counts, night["day"], night[N_OF_RUN])
+    return {} if full is None else {"n_queries": night[N_OF_RUN], "queries_before": counts[full][1]}
 
 
-def has_few_queries(n_queries: int | None, usual: int | None) -> bool:
+def has_few_queries(n_queries: float | None, usual: float | None) -> bool:
     """Return whether a night has at most half of the queries of another; False if these are unknown or none."""
     return n_queries is not None and usual is not None and 2 * n_queries <= usual and usual > 0
 
 
-def find_night_before_loss(counts: Sequence[Count], day: int, n_queries: int | None) -> int | None:
+def find_night_before_loss(counts: Sequence[Count], day: int, n_queries: float | None) -> int | None:
     """Find the position of the night beside which a night has few queries; None if they are usual.
 
     It has few beside the night before and that of a week before, or beside the latter alone if the night before had
@@ -531,13 +550,13 @@ def _find_day(counts: Sequence[Count], day: int) -> int | None:
     return at if at < len(counts) and counts[at][0] == day else None
 
 
-def find_full_nights(counts: Sequence[Count], n_queries: int | None) -> list[int]:
+def find_full_nights(counts: Sequence[Count], n_queries: float | None) -> list[int]:
     """Find the positions of the nights with which a night can be compared; of all, if there are none.
 
     Nights that lost queries, as by a broken delivery, are left out: those that have few beside this night, or beside
     the night before them, unless this night has as few.
     """
-    most, full = 0, []
+    most, full = 0.0, list[int]()
     for at, (day, n) in enumerate(counts):
         before = find_night_before_loss(counts[:at], day, n) if has_few_queries(n, most) else None
         most = max(most, n or 0)

@@ -26,8 +26,8 @@ NAMES = {
     "rank": "rank position pos place",
     "relevance": "relevance rel relevance_grade relevance_label label grade rating judgment judgement gain target "
     "y_true qrel clicked is_relevant relevant",
-    "run": "run ranker retriever model model_name system variant algorithm run_id run_name tag arm model_version "
-    "model_id ranker_name ranker_id ranker_version",
+    "run": "run ranker retriever model model_name system variant algorithm run_id run_name tag arm ranker_name "
+    "ranker_id model_id ranker_version model_version",
 }
 """Common column names, the most common first."""
 SEGMENTS = (
@@ -314,7 +314,7 @@ def _write_lines(
     yield from (_write_line(choice) for choice in choices if choice.option != "query")
     has_run = any(choice.option == "run" for choice in choices)
     if not has_run:
-        yield '# run-col = "..."  # names the rankers, if there are several; "init --run-col" compares them, too'
+        yield '# run-col = "..."  # column of the ranker, if there are several; init --run-col also adds a comparison'
     yield "# k = [5, 10]  # cutoffs; by default 10"
     yield '# gain = "linear"  # by default exponential: 2^relevance - 1'
     if any(choice.option == "score" for choice in choices):

@@ -42,7 +42,8 @@ class Report:
 
     Notes
     -----
-    In Jupyter the report shows itself; in Databricks use `displayHTML(report.html)`.
+    In Jupyter the report shows itself; in Databricks use `displayHTML(report.html)`. Pages, figures and sentences
+    about segments need the extra `report`.
     """
 
     contents: Contents

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.history import tasks as night_flags
 from ndcg_spark.history.local import find_missing_series, name_nights
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import reading
@@ -198,7 +197,7 @@ class LocalFlags(reading.FlagTable):
         tonight = _select(flags, _equals(flags, "night", scope.run_date))
         nights = [night for night in pc.unique(flags.column("night")).to_pylist() if night is not None]
         sources = [_seconds(row, "source_computed_at") for row in tonight.to_pylist()]
-        flagged = _select(flags, _is_in(flags, "status", (night_flags.LOW, night_flags.HIGH)))
+        flagged = _select(flags, _is_in(flags, "status", reading.BY_DISTANCE))
         segments = _select(flagged, pc.not_equal(flagged.column("segment_by"), "")).column("night").to_pylist()
         return {
             "n_segments": sum(night == scope.run_date for night in segments),
@@ -210,10 +209,13 @@ class LocalFlags(reading.FlagTable):
 
     def _read_notable(self, scope: Scope) -> Rows:
         flags = self._select(scope)
-        flags = _select(flags, _is_in(flags, "status", reading.NOTABLE))
+        is_flag = _is_in(flags, "status", reading.BY_DISTANCE)
         if scope.run_date is not None:
-            flags = _select(flags, pc.less_equal(flags.column("night"), pa.scalar(scope.run_date)))
-        rows: Rows = flags.to_pylist()
+            is_flag = pc.and_(is_flag, pc.less_equal(flags.column("night"), pa.scalar(scope.run_date)))
+        is_related = pc.and_(
+            _is_in(flags, "status", reading.BY_EARLIER_FLAG), _equals(flags, "night", scope.run_date)
+        )
+        rows: Rows = flags.filter(pc.or_kleene(is_flag, is_related)).to_pylist()
         return rows
 
 

@@ -24,9 +24,10 @@ MAX_DATASETS = 100
 MAX_MEANS = 20_000
 """Maximum of runs times metrics times cutoffs of a night."""
 MAX_RECOVERED = 10
-NOTABLE = (night_flags.LOW, night_flags.HIGH, night_flags.RECOVERED, night_flags.ONGOING)
+BY_DISTANCE, BY_EARLIER_FLAG = (night_flags.LOW, night_flags.HIGH), (night_flags.RECOVERED, night_flags.ONGOING)
+"""Statuses of flags, of which those of earlier nights are shown, too, and of what is related to earlier flags."""
 MAX_FLAGS = 10_000
-"""Maximum of flags that Spark sends for a report."""
+"""Maximum of flags that Spark sends for a report: those of all queries, and the newest of segments."""
 VALUE, BEFORE = "__value", "__before"
 """Columns of queries beside those of the table; columns of users may have any other name."""
 BINS = 20
@@ -206,7 +207,7 @@ class FlagTable(ABC):
         limit, n_segments = scope.limits.nights * len(scope.runs), scope.limits.segments
         by_series = sorted(rows, key=lambda row: order_by(row, "run", "segment_by", "segment"))
         newest = sorted(by_series, key=lambda row: row["night"] or date.min, reverse=True)
-        flagged = [row for row in newest if row["status"] in (night_flags.LOW, night_flags.HIGH)]
+        flagged = [row for row in newest if row["status"] in BY_DISTANCE]
         tonight = [row for row in by_series if row["night"] == scope.run_date]
         flagged_segments = [row for row in flagged if row["segment_by"] and row["night"] == scope.run_date]
         by_night: dict[tuple[date, str], Rows] = {}
@@ -240,7 +241,7 @@ class FlagTable(ABC):
 
     @abstractmethod
     def _read_notable(self, scope: Scope) -> Rows:
-        """Read the rows with a status of `NOTABLE` up to the night of the report: at most `MAX_FLAGS`, the newest."""
+        """Read the rows of `BY_DISTANCE` up to the night of the report, and those of `BY_EARLIER_FLAG` on it."""
 
 
 def order_by(row: Mapping[str, Any], *columns: str) -> tuple[Any, ...]:

@@ -80,13 +80,13 @@ class Flags(Section):
             ongoing_runs={flag.run: flag for flag in map(_read_segment_flag, rows.ongoing) if not flag.by},
             earlier_segments={
                 (row["night"], clean_text(row["run"])): (
-                    _read_segment_flag({"run": row["run"], **row["farthest"]}),
+                    _read_segment_flag(row["farthest"]),
                     row["n"],
                 )
                 for row in rows.earlier
             },
             is_known=True,
-            left_out=(not_shown,) if rows.n_earlier else (),
+            left_out=(not_shown,) if rows.earlier else (),
             not_covered=(*not_covered, *scope.find_older("The table of flags", rows.source, "flag-changes")),
         )
 

@@ -276,7 +276,7 @@ def _describe_rejected(contents: Contents) -> Iterator[str]:
     if n:
         rows = w.pluralize(sum(mean.n_read or 0 for mean in means), "row", "rows")
         runs = [_shorten(name_run(mean.run)) for mean in means]
-        of_runs = f" of {w.join_names(runs, MAX_LINES_PER_RUN)}" if len(contents.results) > 1 else ""
+        of_runs = f" of {w.join_names(runs)}" if len(contents.results) > 1 else ""
         yield f"{w.format_count(n)} of {rows}{of_runs} {'was' if n == 1 else 'were'} rejected as bad."
 
 
@@ -353,9 +353,12 @@ def _find_ongoing(contents: Contents) -> News:
     news = []
     for flag in contents.flags.ongoing:
         where = f" in {_shorten(flag.name)}" if flag.by else ""
-        since = "" if flag.change_night is None else f" since {w.format_day(flag.change_night)}"
+        day = "" if flag.change_night is None else f" {w.format_day(flag.change_night)}"
+        # Neither direction may be better, and queries may have changed in the other direction than means.
+        is_worse = _choose_recovery_tone(flag, contents) == "worse"
+        state = f"has not recovered{day and f' since{day}'}" if is_worse else f"is not as before{day}"
         values = f"it is {_format_value(flag.value, contents)}, and was {_format_value(flag.before, contents)}"
-        text = f"{contents.label}{where} has not recovered{since}: {values}"
+        text = f"{contents.label}{where} {state}: {values}"
         overall = contents.flags.ongoing_runs.get(flag.run)
         if flag.by and overall is not None:
             value, value_before = (_format_value(number, contents) for number in (overall.value, overall.before))

@@ -16,7 +16,6 @@ from ndcg_spark.core.batches import REFUSAL
 from ndcg_spark.core.columns import describe_table, exact_col, exact_cols, format_utc, has_column
 from ndcg_spark.core.workers import collect, raise_refusals
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.history import tasks as night_flags
 from ndcg_spark.history.frames import find_missing_series
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import reading
@@ -155,7 +154,7 @@ class SparkFlags(reading.FlagTable):
     def _count(self, scope: Scope) -> dict[str, Any]:
         night = _lit_date(scope.run_date)
         is_tonight = F.col("night").eqNullSafe(night)
-        is_segment_flag = F.col("status").isin(night_flags.LOW, night_flags.HIGH) & (F.col("segment_by") != "")
+        is_segment_flag = F.col("status").isin(*reading.BY_DISTANCE) & (F.col("segment_by") != "")
         (counts,) = collect_rows(
             self._select(scope).agg(
                 F.count_if(is_segment_flag & is_tonight).alias("n_segments"),
@@ -168,8 +167,10 @@ class SparkFlags(reading.FlagTable):
         return counts
 
     def _read_notable(self, scope: Scope) -> Rows:
-        until = F.lit(True) if scope.run_date is None else F.col("night") <= _lit_date(scope.run_date)
-        notable = self._select(scope).where(F.col("status").isin(*reading.NOTABLE) & until)
+        night, status = _lit_date(scope.run_date), F.col("status")
+        until = F.lit(True) if scope.run_date is None else F.col("night") <= night
+        is_related = status.isin(*reading.BY_EARLIER_FLAG) & F.col("night").eqNullSafe(night)
+        notable = self._select(scope).where((status.isin(*reading.BY_DISTANCE) & until) | is_related)
         newest = notable.orderBy(F.col("segment_by") == "", "night", F.abs("z"), ascending=False)
         return collect_rows(newest.limit(reading.MAX_FLAGS))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from datetime import datetime, timedelta
-from itertools import zip_longest
+from datetime import date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -47,10 +46,17 @@ def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
         known["nights"] = [
             {"day": days(row["run_date"]), **{name: row.get(name) for name in numbers}} for row in group
         ]
-        names = ("run_date", "config_hash", "rules", "segment_by", "n_queries", "n_missing")
-        sets = {tuple(row.get(name) for name in (names[:4] if row["segment_by"] else names)) for row in of_run}
+        latest = date.min if settings.start is None else settings.start - timedelta(days=tasks.LATEST_DAYS)
+        sets = {(row["run_date"], row["config_hash"], row.get("rules"), row["segment_by"]) for row in of_run}
         known["run_nights"] = [
-            {"day": days(night), **dict(zip_longest(names[1:], others))} for night, *others in sets
+            {"day": days(run_date), "config_hash": config_hash, "rules": rules, "segment_by": segment_by}
+            for run_date, config_hash, rules, segment_by in sets
+            if run_date >= latest
+        ]
+        known["run_counts"] = [
+            {"day": days(row["run_date"]), **{name: row.get(name) for name in ("n_queries", "n_missing", "rules")}}
+            for row in of_run
+            if not row["segment_by"]
         ]
         known["table_nights"] = None if known["segment_by"] else sorted({days(row["run_date"]) for row in rows})
         series.append(known)
@@ -374,7 +380,7 @@ def test_nights_that_lost_queries_are_passed_over(n_queries, values, medians):
     assert [row["median"] for row in judged(rows)] == medians
 
 
-@pytest.mark.parametrize("n_segment", [72, 35, 0])
+@pytest.mark.parametrize("n_segment", [72, 35])
 @pytest.mark.parametrize(("n_saturday", "reference"), [(429, 1), (327, 0)])
 def test_segments_are_compared_with_the_nights_of_their_run(n_segment, n_saturday, reference):
     """A segment may have half as many queries on a Saturday; its run has not lost any by that."""
@@ -385,6 +391,36 @@ def test_segments_are_compared_with_the_nights_of_their_run(n_segment, n_saturda
     last = [row for row in judged([*rows, *segment]) if row["night"] == nth_night(2)]
     assert [row["reference_night"] for row in last] == [nth_night(reference)] * 2
     assert [row["status"] for row in last] == ["short_history", "low"]
+
+
+@pytest.mark.parametrize("start", [None, nth_night(42)])
+def test_what_a_run_lost_long_ago_is_known(start):
+    """A week after a broken delivery; the first night that is judged is 35 days later."""
+    rows = [row | {"n_queries": n} for row, n in zip(weekly([0.8] * 7), [1000, 100, *[1000] * 5], strict=True)]
+    segment = weekly([0.8, 0.95, *[0.8] * 5], segment_by="market", segment="fi", std_error=0.01, n_queries=100)
+    settings = FlagSettings(start=start, direction="both")
+    last = [row for row in judged([*rows, *segment], settings) if row["night"] == nth_night(42)]
+    assert [row["status"] for row in last] == ["short_history"] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "statuses"),
+    [
+        ([0.8, 0.8, 0.6, 0.6], ["short_history", "short_history", "low", "ongoing"]),
+        ([0.8, 0.5, 0.8, 0.8], ["short_history", "low", "short_history", "short_history"]),
+    ],
+)
+def test_nights_on_which_a_segment_alone_lost_queries_are_passed_over(values, statuses):
+    """5 of its 500 queries have an error of 0.05; its run has 505 of 1,000."""
+    rows = [
+        row | {"n_queries": n} for row, n in zip(build_metric_rows([0.8] * 4), [1000, 505, 1000, 1000], strict=True)
+    ]
+    segment = build_metric_rows(values, segment_by="market", segment="fi")
+    segment = [
+        row | {"n_queries": n, "std_error": error}
+        for row, n, error in zip(segment, (500, 5, 500, 500), (0.01, 0.05, 0.01, 0.01), strict=True)
+    ]
+    assert [row["status"] for row in judged([*rows, *segment]) if row["segment_by"]] == statuses
 
 
 def test_a_run_that_has_no_lists_any_more_is_flagged_once():

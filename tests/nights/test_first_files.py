@@ -184,7 +184,7 @@ def test_the_file_says_why(folder):
     assert '# not used: "shown_at", "client"\n' in text
     assert 'dataset = "shop"' in text
     assert "compare-runs" not in text
-    assert '# run-col = "..."  # names the rankers, if there are several' in text
+    assert '# run-col = "..."  # column of the ranker, if there are several' in text
     assert_refused(init("--input", "clicks.parquet", "--output", "a.toml"), "'a.toml' already exists")
 
 

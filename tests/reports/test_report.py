@@ -28,9 +28,10 @@ from ndcg_spark.history import FlagSettings
 from ndcg_spark.history.frames import judge_nights
 from ndcg_spark.reports import ReportLimits, reading
 from ndcg_spark.reports.contents import SegmentFlag
+from ndcg_spark.reports.reading import Scope
 from ndcg_spark.reports.sections import Flags
 from ndcg_spark.reports.sentences import describe_difference, describe_quartiles, list_notices, write_headline
-from ndcg_spark.reports.spark_reading import SparkQueries
+from ndcg_spark.reports.spark_reading import SparkFlags, SparkQueries
 from ndcg_spark.reports.wording import clean_text
 
 pytestmark = pytest.mark.usefixtures("also_without_spark")
@@ -62,6 +63,29 @@ def test_an_ongoing_change_names_its_night(spark, metrics, also_without_spark):
     shown = {flag.segment: (flag.change_night, flag.before) for flag in flags.ongoing}
     assert shown == {"US": (changed, 0.8), "FR": (None, 0.8)}
     assert {key: n for key, (_, n) in flags.earlier_segments.items()} == {(changed, "old"): 1}
+
+
+def test_spark_sends_the_newest_flags(spark, monkeypatch):
+    """What is related to flags of earlier nights does not count."""
+    monkeypatch.setattr(reading, "MAX_FLAGS", 3)  # stands in for: a table with more flags than are sent
+    first, second = NIGHTS[2] - timedelta(days=9), NIGHTS[2] - timedelta(days=7)
+    known = [
+        (first, "", "", "low", -5.0),
+        *[
+            (night, "country", name, "low", z)
+            for night in (first, second)
+            for name, z in (("DE", -4.0), ("US", -6.0))
+        ],
+        *[(NIGHTS[1], "country", name, "ongoing", -5.0) for name in ("DE", "US")],
+    ]
+    flags = spark.createDataFrame(
+        [(night, "old", by, name, "ndcg", 10, status, z) for night, by, name, status, z in known],
+        "night date, run string, segment_by string, segment string, metric string, k int, status string, z double",
+    )
+    rows = SparkFlags(flags).read(Scope("shop", NIGHTS[2], ("old",), "ndcg", 10))
+    assert [row["night"] for row in rows.nights] == [first]
+    assert [(row["night"], row["n"], row["farthest"]["segment"]) for row in rows.earlier] == [(second, 2, "US")]
+    assert rows.n_earlier == 4
 
 
 def test_report_reads_all_tables(spark, metrics, also_without_spark):

@@ -930,6 +930,24 @@ def test_list_warnings_name_changes_that_have_not_recovered(whole):
     assert overall in list_warnings(contents)
 
 
+@pytest.mark.parametrize(
+    ("metric", "value", "state"),
+    [
+        ("ndcg", 0.4, "has not recovered since 25 January 2026"),
+        ("ndcg", 0.61, "is not as before 25 January 2026"),
+        ("ils", 0.8, "has not recovered since 25 January 2026"),
+        ("tied_share", 0.8, "is not as before 25 January 2026"),
+    ],
+)
+def test_only_what_became_worse_has_not_recovered(whole, metric, value, state):
+    """Shared queries may have fallen while the mean rose; neither direction of the share of tied items is better."""
+    flag = SegmentFlag(run="old", by="", segment="", flag="ongoing", value=value, before=0.6)
+    flag = replace(flag, change_night=date(2026, 1, 25))
+    contents = replace(whole, metric=metric, gates=(), flags=Flags(ongoing=(flag,)))
+    lines = [f"{write_headline(contents)}.", *list_warnings(contents)]
+    assert sum(f" {state}: it is {value:.4f}, and was 0.6000." in line for line in lines) == 1
+
+
 @pytest.mark.parametrize("status", ["low", "ongoing"])
 @pytest.mark.parametrize(("values", "named"), [((0.7, 0.5, 0.5, 0.75), ["DE", "FR"]), ((0.7, 0.7, 0.71, 0.69), [])])
 def test_a_change_is_named_once(status, values, named):
