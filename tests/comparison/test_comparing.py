@@ -195,6 +195,46 @@ def test_a_segment_whose_queries_have_weight_0_has_no_row(unpaired):
     assert sorted(row["segment"] for row in compare_rows(rows, settings)) == ["", "DE"]
 
 
+@pytest.mark.parametrize("baseline_is_larger", [False, True])
+@pytest.mark.parametrize(
+    ("n_run", "n_shared", "unpaired", "is_refused"),
+    [
+        (10, 0, "zero", True),
+        (10, 1, "zero", True),
+        (10, 2, "zero", False),
+        (9, 0, "zero", False),
+        (10, 1, "drop", False),
+        (0, 0, "zero", False),  # another refusal
+    ],
+)
+def test_runs_of_different_queries_are_refused(n_run, n_shared, unpaired, is_refused, baseline_is_larger):
+    """90 queries of 0.5 in one run, and 10 of 0.6 in the other, which would be worse by 0.39."""
+    queries = (range(90), range(90 - n_shared, 90 - n_shared + n_run))
+    rows = [
+        {"query": f"q{query}", "run": run if baseline_is_larger else 1 - run, "value": value}
+        for run, value in ((0, 0.5), (1, 0.6))
+        for query in queries[run]
+    ]
+    if not is_refused and n_run:
+        assert compare_rows(rows, build_settings(unpaired=unpaired))
+        return
+    message = rf"share {n_shared} of 10 queries, as in an A/B test: .*unpaired='drop'" if n_run else "has no rows"
+    with pytest.raises(InputRefusedError, match=message):
+        compare_rows(rows, build_settings(unpaired=unpaired))
+
+
+@pytest.mark.parametrize("metric", ["ndcg", "ils"])
+def test_queries_that_are_left_out_anyway_may_differ(metric):
+    """Of metrics where less is better a missing query is left out."""
+    rows = [{"query": f"q{10 * run + at}", "run": run, "value": 0.5} for run in (0, 1) for at in range(10)]
+    if metric == "ndcg":
+        with pytest.raises(InputRefusedError, match="share 0 of 10 queries"):
+            compare_rows(rows, build_settings())
+    else:
+        (row,) = compare_rows(rows, build_settings(metrics=(build_metric(metric),)))
+        assert (row["n_queries"], row["n_skipped"]) == (0, 20)
+
+
 def test_a_run_without_rows_at_one_cutoff_is_refused():
     rows = [{**row, "k": k} for row in example_1() for k in ((10,) if row["run"] == 0 else (5, 10))]
     with pytest.raises(InputRefusedError, match=r"run 'a' has no query at k=5, where 'b' has some; choose cutoffs"):

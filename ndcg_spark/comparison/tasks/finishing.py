@@ -32,7 +32,7 @@ from ndcg_spark.core import labels
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import MIXED, RULES, add_weight, combine_rules, read_rules
-from ndcg_spark.metrics import EVERY, at_cutoff, direction_of, judge_change
+from ndcg_spark.metrics import EVERY, at_cutoff, direction_of, has_value_when_missing, judge_change
 
 _TEXT, _INT32, _INT64, _NUMBER, _INT64_LIST = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.list_(pa.int64())
 RESULT_SCHEMA = pa.schema(
@@ -60,6 +60,8 @@ PAIR_TOP_ITEMS = "__top_items"
 SCHEMA_WITH_TOP_ITEMS = RESULT_SCHEMA.append(pa.field(PAIR_TOP_ITEMS, _INT64_LIST))
 ONE_SIDE_EMPTY = "one_side_empty"
 """Note on a segment in which one of the runs has no query, so that there is nothing to compare with."""
+MAX_SHARED_BY_CHANCE = 0.1
+"""Largest share of the queries of the smaller run with which two runs are taken to answer different queries."""
 FAMILY_COLUMNS = ("p_holm", "p_bh", "family_size", "verdict")
 """Columns that depend on all rows of a comparison."""
 UNTESTED, UNCLEAR = "untested", "unclear"
@@ -255,6 +257,7 @@ def decide_family(batches: Iterator[pa.RecordBatch], settings: ComparisonSetting
     """
     kept_batches = _drop_empty_cutoffs([batch for batch in batches if batch.num_rows], settings)
     _refuse_empty_sides(kept_batches, settings)
+    _refuse_different_queries(kept_batches, settings)
     p_values = [p for batch in kept_batches for p in batch.column("p_value").to_pylist()]
     for batch in fill_family_columns(kept_batches, p_values, alpha=settings.alpha, margin=settings.margin):
         yield batch.cast(SCHEMA_WITH_TOP_ITEMS)
@@ -281,6 +284,23 @@ def _refuse_empty_sides(batches: Sequence[pa.RecordBatch], settings: ComparisonS
         )
     known = ", ".join(repr(run) for run in settings.runs if run in with_rows)
     raise InputRefusedError(f"run {lacks!r} has no rows; of the runs to compare, these have some: {known}.")
+
+
+def _refuse_different_queries(batches: Sequence[pa.RecordBatch], settings: ComparisonSettings) -> None:
+    """Refuse runs that share hardly any query: with `unpaired=zero` the run with more queries would be better."""
+    columns = ("run", "baseline", "segment_by", "metric", "n_queries", "n_only_run", "n_only_baseline")
+    rows = [row for batch in batches for row in batch.select(columns).to_pylist() if not row["segment_by"]]
+    for row in rows if settings.unpaired == "zero" else ():
+        shared = max(0, row["n_queries"] - row["n_only_run"] - row["n_only_baseline"])
+        fewer = shared + min(row["n_only_run"], row["n_only_baseline"])
+        is_known = fewer >= kernels.MIN_QUERIES and has_value_when_missing(row["metric"])
+        if is_known and shared <= MAX_SHARED_BY_CHANCE * fewer:
+            runs = f"runs {row['baseline']!r} and {row['run']!r}"
+            raise InputRefusedError(
+                f"{runs} share {shared:,} of {fewer:,} queries, as in an A/B test: a query that a run lacks counts "
+                "as 0, so the run with more queries would be better; choose "
+                f"{option('unpaired', 'drop')} to compare the shared queries, or do not compare these runs."
+            )
 
 
 def _drop_empty_cutoffs(batches: list[pa.RecordBatch], settings: ComparisonSettings) -> list[pa.RecordBatch]:
