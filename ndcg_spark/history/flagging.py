@@ -179,7 +179,7 @@ class FlagChangesBase(Work[FlagJobSettings], ABC):
         counts = facts["night_before"]
         if "per_query" in self.request.sources and counts["held"]:
             paired = f", {counts['paired']:,} of them query by query" if counts["paired"] else ""
-            yield f"compared with one earlier night instead: {counts['held']:,} series{paired}"
+            yield f"compared with one earlier night: {counts['held']:,} series{paired}"
 
 
 def _format_delay(last: date, night: date | None) -> str:

@@ -140,7 +140,7 @@ def build_refusal(error: Exception, work: Work[Any]) -> NdcgSparkError | None:
             return own_error
         return InputRefusedError(f"{end_sentence(with_hint)} Nothing was written.")
     descriptions = [describe_bad_rows(rows, name) for name, rows in counts.items() if rows.rejected]
-    hint = 'Nothing was written; --on-invalid reject (in a file: on-invalid = "reject") leaves such rows out.'
+    hint = 'Nothing was written; on-invalid = "reject" in a file, or --on-invalid reject, leaves such rows out.'
     if any("null_score" in rows.rejected for rows in counts.values()):
         hint += ' If a null score means that the item was not retrieved: null-score = "unretrieved".'
     return InputRefusedError(f"{'; '.join(descriptions) or message}. {hint}")

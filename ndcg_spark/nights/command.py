@@ -154,7 +154,8 @@ def nightly(logs: CommandLog | None, /, **params: Any) -> int:
                     click.echo(f"to resume: {_format_resume(params)}", err=True)
                 raise
             finally:
-                if message:  # also after a refusal: an old file would look like the summary of this night
+                # Also after a refusal: an old file would look like the summary of this run.
+                if message and not (params["stale"] and run.is_unchanged and Path(message).exists()):
                     write_message(run.message, message)
         for line in report_stale(spark, runs, params["config"], params["message"], is_renewal=params["stale"]):
             click.echo(line)

@@ -25,7 +25,7 @@ NAMES = {
     "y_pred logit probability",
     "rank": "rank position pos place",
     "relevance": "relevance rel relevance_grade relevance_label label grade rating judgment judgement gain target "
-    "y_true qrel clicked is_relevant relevant",
+    "y_true qrel clicked is_relevant relevant click purchased watched",
     "run": "run ranker retriever model model_name system variant algorithm run_id run_name tag arm ranker_name "
     "ranker_id model_id ranker_version model_version",
 }

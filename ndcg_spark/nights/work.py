@@ -88,6 +88,11 @@ class NightRun:
         return endings.choose_exit_code([*codes, *([] if self.refusal is None else [endings.EXIT_REFUSED])])
 
     @property
+    def is_unchanged(self) -> bool:
+        """True if no step was run again."""
+        return self.refusal is None and all(result.status == BEFORE for result in self.results)
+
+    @property
     def _status(self) -> str | None:
         """Status for the run log if the exit code does not show it (`flagged`), else None."""
         statuses = {result.status_before or result.status for result in self.results}

@@ -223,6 +223,16 @@ def test_runs_of_different_queries_are_refused(n_run, n_shared, unpaired, is_ref
         compare_rows(rows, build_settings(unpaired=unpaired))
 
 
+def test_shared_queries_may_have_weight_0():
+    rows = [
+        {"query": f"q{query}", "run": run, "value": 0.5, "weight": float(query % 20 == 0)}
+        for run in (0, 1)
+        for query in range(15 * run, 100 + 15 * run)
+    ]
+    (row,) = compare_rows(rows, build_settings(weight="weight"))
+    assert (row["n_queries"], row["n_only_run"], row["n_only_baseline"]) == (6, 15, 15)
+
+
 @pytest.mark.parametrize("metric", ["ndcg", "ils"])
 def test_queries_that_are_left_out_anyway_may_differ(metric):
     """Of metrics where less is better a missing query is left out."""

@@ -312,7 +312,7 @@ def test_flags_of_nights_that_are_paired(flag_changes, folder, tmp_path):
     assert flag_changes(*given, "--fail-on-flag").code == 0  # by means and errors nothing shows
     ended = flag_changes(*given, "--per-query", per_query, "--fail-on-flag", "--json", "-")
     assert (ended.code, ended.complaints) == (3, []), ended.err
-    assert "compared with one earlier night instead: 1 series, 1 of them query by query" in ended.out
+    assert "compared with one earlier night: 1 series, 1 of them query by query" in ended.out
     (flag,) = ended.json["flags"]
     falls = [1 / math.log2(3) - 1] * 10 + [1 / math.log2(7) - 1 / math.log2(6)] * 10
     assert (flag["status"], flag["weekday"]) == ("low", "before_paired")

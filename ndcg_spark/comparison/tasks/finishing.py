@@ -291,10 +291,10 @@ def _refuse_different_queries(batches: Sequence[pa.RecordBatch], settings: Compa
     columns = ("run", "baseline", "segment_by", "metric", "n_queries", "n_only_run", "n_only_baseline")
     rows = [row for batch in batches for row in batch.select(columns).to_pylist() if not row["segment_by"]]
     for row in rows if settings.unpaired == "zero" else ():
-        shared = max(0, row["n_queries"] - row["n_only_run"] - row["n_only_baseline"])
+        shared = row["n_queries"] - row["n_only_run"] - row["n_only_baseline"]  # below 0: many have weight 0
         fewer = shared + min(row["n_only_run"], row["n_only_baseline"])
         is_known = fewer >= kernels.MIN_QUERIES and has_value_when_missing(row["metric"])
-        if is_known and shared <= MAX_SHARED_BY_CHANCE * fewer:
+        if is_known and 0 <= shared <= MAX_SHARED_BY_CHANCE * fewer:
             runs = f"runs {row['baseline']!r} and {row['run']!r}"
             raise InputRefusedError(
                 f"{runs} share {shared:,} of {fewer:,} queries, as in an A/B test: a query that a run lacks counts "
