@@ -2,7 +2,7 @@
 
 The files of this folder, `jobs/` and `ndcg_spark.zip` (`scripts/package` makes it in `dist`) are in /opt/ndcg-spark
 on the machines that run tasks. The job runs in client mode: the driver is on such a machine. Its Python needs numpy,
-pandas, pyarrow, click and rich, and for the step `report` also matplotlib and Jinja2 (in a clone `pip install
+pandas, pyarrow, click and rich, and for the step `report` also matplotlib, Jinja2 and SciPy (in a clone `pip install
 ".[report]"`). That step writes its page to a folder of the machine; mount a shared one if there are several.
 
 A night, `{{ ds }}`, is the day on which the data interval of a run begins. Clear a run in the web page to evaluate

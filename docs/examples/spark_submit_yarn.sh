@@ -8,9 +8,10 @@
 #   environment.tar.gz   a virtual environment with numpy, pandas and pyarrow, packed by venv-pack or conda-pack
 #
 # Client mode passes the exit code of the job on: 0 done, 2 refused, 3 a gate was not met. The driver runs python3 of
-# this machine, which needs numpy, pandas, pyarrow, click and rich, and for the step report matplotlib and Jinja2.
-# With --deploy-mode cluster, spark-submit ends with 1 for all but 0; the driver needs --files night_tables.toml, all of
-# these packages in environment.tar.gz, and spark.pyspark.driver.python=./environment/bin/python.
+# this machine, which needs numpy, pandas, pyarrow, click and rich, and for the step report matplotlib, Jinja2 and
+# SciPy. With --deploy-mode cluster, spark-submit ends with 1 for all but 0; the driver needs --files
+# night_tables.toml, all of these packages in environment.tar.gz, and
+# spark.pyspark.driver.python=./environment/bin/python.
 set -euo pipefail
 night=${1:?usage: spark_submit_yarn.sh YYYY-MM-DD [options of nightly]}
 shift
