@@ -320,7 +320,7 @@ def test_history_has_no_nights_of_other_rules(name):
     night = {"value": 0.5, "std_error": 0.001, "config_hash": "x", "n_queries": 9, "n_missing": 0}
     nights = [{**night, "day": day, "rules": BASE.rules} for day in range(28)]
     nights.append({**night, "day": 28, "value": 0.1, "config_hash": "y", "rules": rules})
-    series = {**KEYS, "nights": nights, "run_nights": [], "table_nights": None}
+    series = {**KEYS, "nights": nights, "run_nights": [], "run_counts": [], "table_nights": None}
     flags = [row for night in flag_nights(build_batch([series]), FlagSettings()) for row in night.to_pylist()]
     assert flags[-1]["status"] == ("low" if name == "nothing" else "short_history")
     assert flags[-1]["n_nights"] == (28 if name == "nothing" else 0)
@@ -331,7 +331,7 @@ def test_without_rules_a_history_is_that_of_one_configuration():
     nights = [{**night, "day": day, "config_hash": "x", "rules": ""} for day in range(28)]
     for config_hash, rules, n in (("x", BASE.rules, 28), ("x", "", 28), ("y", BASE.rules, 0), ("y", "", 0)):
         series = {**KEYS, "nights": [*nights, {**night, "day": 28, "config_hash": config_hash, "rules": rules}]}
-        series |= {"run_nights": [], "table_nights": None}
+        series |= {"run_nights": [], "run_counts": [], "table_nights": None}
         flags = [row for night in flag_nights(build_batch([series]), FlagSettings()) for row in night.to_pylist()]
         assert flags[-1]["n_nights"] == n
 
