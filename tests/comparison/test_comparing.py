@@ -223,6 +223,24 @@ def test_runs_of_different_queries_are_refused(n_run, n_shared, unpaired, is_ref
         compare_rows(rows, build_settings(unpaired=unpaired))
 
 
+@pytest.mark.parametrize("n_missed_by_both", [0, 900])
+def test_judged_queries_that_both_runs_miss_are_not_shared(n_missed_by_both):
+    """Of a table of judgments each run has a row of every query; those without a list are `missing`."""
+    queries = (range(90), range(90, 100))
+    rows = [
+        {
+            "query": f"q{query}",
+            "run": run,
+            "value": 0.5 * (query in queries[run]),
+            "missing": query not in queries[run],
+        }
+        for run in (0, 1)
+        for query in range(100 + n_missed_by_both)
+    ]
+    with pytest.raises(InputRefusedError, match="share 0 of 10 queries"):
+        compare_rows(rows, build_settings())
+
+
 def test_shared_queries_may_have_weight_0():
     rows = [
         {"query": f"q{query}", "run": run, "value": 0.5, "weight": float(query % 20 == 0)}

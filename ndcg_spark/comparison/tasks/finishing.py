@@ -117,6 +117,8 @@ def _build_row(key: GroupKey, group: Group, settings: ComparisonSettings) -> dic
         stored = pack_replicates([(settings.replicates, group.drawn), (settings.flips, group.flipped)])
     metric = settings.compared[key.metric]
     metric_at = at_cutoff(settings.metrics, key.k)[metric]
+    if not columns and settings.unpaired == "zero" and has_value_when_missing(str(metric)):
+        _refuse_different_queries(group.sums, settings.runs[run], settings.runs[baseline])
     row = {
         "run": settings.runs[run], "baseline": settings.runs[baseline], "segment_by": "+".join(columns),
         "segment": key.segment,
@@ -129,6 +131,18 @@ def _build_row(key: GroupKey, group: Group, settings: ComparisonSettings) -> dic
     if direction_of(str(metric)) is False:
         row["n_wins"], row["n_losses"] = row["n_losses"], row["n_wins"]
     return mark_if_untested(row, is_companion=is_companion(metric_at), one_side_empty=group.sums.one_side_empty)
+
+
+def _refuse_different_queries(group_sums: GroupSums, run: str, baseline: str) -> None:
+    """Refuse runs that share hardly any query: if missing ones count as 0, the run with more would be better."""
+    shared = group_sums.n_shared
+    fewer = shared + min(group_sums.n_unpaired)
+    if fewer >= kernels.MIN_QUERIES and shared <= MAX_SHARED_BY_CHANCE * fewer:
+        raise InputRefusedError(
+            f"runs {baseline!r} and {run!r} share {shared:,} of {fewer:,} queries, as in an A/B test: a query that a "
+            "run lacks counts as 0, so the run with more queries would be better; choose "
+            f"{option('unpaired', 'drop')} to compare the shared queries, or do not compare these runs."
+        )
 
 
 def _combine_rules(group: Group, run: str, baseline: str, settings: ComparisonSettings) -> str | None:
@@ -257,7 +271,6 @@ def decide_family(batches: Iterator[pa.RecordBatch], settings: ComparisonSetting
     """
     kept_batches = _drop_empty_cutoffs([batch for batch in batches if batch.num_rows], settings)
     _refuse_empty_sides(kept_batches, settings)
-    _refuse_different_queries(kept_batches, settings)
     p_values = [p for batch in kept_batches for p in batch.column("p_value").to_pylist()]
     for batch in fill_family_columns(kept_batches, p_values, alpha=settings.alpha, margin=settings.margin):
         yield batch.cast(SCHEMA_WITH_TOP_ITEMS)
@@ -284,23 +297,6 @@ def _refuse_empty_sides(batches: Sequence[pa.RecordBatch], settings: ComparisonS
         )
     known = ", ".join(repr(run) for run in settings.runs if run in with_rows)
     raise InputRefusedError(f"run {lacks!r} has no rows; of the runs to compare, these have some: {known}.")
-
-
-def _refuse_different_queries(batches: Sequence[pa.RecordBatch], settings: ComparisonSettings) -> None:
-    """Refuse runs that share hardly any query: with `unpaired=zero` the run with more queries would be better."""
-    columns = ("run", "baseline", "segment_by", "metric", "n_queries", "n_only_run", "n_only_baseline")
-    rows = [row for batch in batches for row in batch.select(columns).to_pylist() if not row["segment_by"]]
-    for row in rows if settings.unpaired == "zero" else ():
-        shared = row["n_queries"] - row["n_only_run"] - row["n_only_baseline"]  # below 0: many have weight 0
-        fewer = shared + min(row["n_only_run"], row["n_only_baseline"])
-        is_known = fewer >= kernels.MIN_QUERIES and has_value_when_missing(row["metric"])
-        if is_known and 0 <= shared <= MAX_SHARED_BY_CHANCE * fewer:
-            runs = f"runs {row['baseline']!r} and {row['run']!r}"
-            raise InputRefusedError(
-                f"{runs} share {shared:,} of {fewer:,} queries, as in an A/B test: a query that a run lacks counts "
-                "as 0, so the run with more queries would be better; choose "
-                f"{option('unpaired', 'drop')} to compare the shared queries, or do not compare these runs."
-            )
 
 
 def _drop_empty_cutoffs(batches: list[pa.RecordBatch], settings: ComparisonSettings) -> list[pa.RecordBatch]:

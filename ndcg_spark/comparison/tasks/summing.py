@@ -86,8 +86,8 @@ class GroupSums:
     `counts` are in the order of `COUNTS`; only clusters with a weight are counted. `squares` are sums over clusters,
     zeros without clusters. `low` and `high` are the smallest and the largest difference. `differences` are those of
     the units that differ; None if there are more than `MAX_EXACT_UNITS`. `n_both` counts the queries that both runs
-    have. `top_items` holds the number of items among the first k and how many are judged, for the baseline and then
-    for the run; zeros in segments.
+    have, and `n_shared` those of them that neither run misses. `top_items` holds the number of items among the first
+    k and how many are judged, for the baseline and then for the run; zeros in segments.
     """
 
     counts: IntArray = field(default_factory=lambda: np.zeros(len(COUNTS), dtype=np.int64))
@@ -97,6 +97,7 @@ class GroupSums:
     high: float = -np.inf
     differences: list[float] | None = field(default_factory=list)
     n_both: int = 0
+    n_shared: int = 0
     top_items: IntArray = field(default_factory=lambda: np.zeros(4, dtype=np.int64))
 
     @property
@@ -115,6 +116,7 @@ class GroupSums:
         self.squares += other.squares
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.n_both += other.n_both
+        self.n_shared += other.n_shared
         self.top_items += other.top_items
         self.add_differences(other.differences)
 
@@ -127,19 +129,18 @@ class GroupSums:
         differences = self.differences
         numbers = np.array([self.low, self.high, *(differences or [])], dtype=np.float64).view(np.int64)
         n_differences = -1 if differences is None else len(differences)
-        sizes = np.array([self.n_both, n_differences], dtype=np.int64)
+        sizes = np.array([self.n_both, self.n_shared, n_differences], dtype=np.int64)
         parts = [self.counts, self.state, self.squares, self.top_items, sizes, numbers]
         return np.concatenate(parts).astype("<i8").tobytes()
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> GroupSums:
         words = np.frombuffer(payload, dtype="<i8").astype(np.int64)
-        ends = np.cumsum([len(COUNTS), SUMS.size, SQUARES.size, 4, 2])
-        counts, state, squares, top_items, (n_both, n_differences), numbers = np.split(words, ends)
+        ends = np.cumsum([len(COUNTS), SUMS.size, SQUARES.size, 4, 3])
+        counts, state, squares, top_items, (n_both, n_shared, n_differences), numbers = np.split(words, ends)
         low, high, *differences = numbers.view(np.float64).tolist()
-        return cls(
-            counts, state, squares, low, high, None if n_differences < 0 else differences, int(n_both), top_items
-        )
+        known = None if n_differences < 0 else differences
+        return cls(counts, state, squares, low, high, known, int(n_both), int(n_shared), top_items)
 
 
 @dataclass(slots=True)
@@ -372,6 +373,7 @@ class PairedValues(NamedTuple):
     k: int | None
     used: BoolArray
     both: BoolArray
+    shared: BoolArray
     only_run: BoolArray
     only_baseline: BoolArray
     skipped: BoolArray
@@ -503,7 +505,10 @@ def _pair_runs(queries: QueryChunk, settings: ComparisonSettings) -> Iterator[Pa
                 # A query without a value is not missing in the other run.
                 only = (only_run & has_value_y, only_baseline & has_value_x)
                 delta = round_differences(x, y)
-                yield PairedValues(pair_number, metric_number, k, used, both, *only, skipped, x, y, w, delta, items)
+                shared = is_present_x & is_present_y
+                yield PairedValues(
+                    pair_number, metric_number, k, used, both, shared, *only, skipped, x, y, w, delta, items
+                )
 
 
 def _refuse_unpaired(
@@ -529,7 +534,7 @@ def _add_sums(groups: dict[GroupKey, Group], paired: PairedValues, limbs: Limbs,
     counts = np.zeros((n_groups, len(flags) + 1), dtype=np.int64)
     for column, flag in enumerate(flags):
         counts[:, column] = grouping.group_sums(flag.astype(np.int64))
-    n_both = grouping.group_sums(paired.both.astype(np.int64))
+    n_both, n_shared = (grouping.group_sums(flag.astype(np.int64)) for flag in (paired.both, paired.shared))
     states = SUMS.states(limbs, n_groups, grouping.group_sums)
     if paired.w is None:
         SUMS.fill_unweighted(states, counts[:, 0])
@@ -541,6 +546,7 @@ def _add_sums(groups: dict[GroupKey, Group], paired: PairedValues, limbs: Limbs,
         sums = groups.setdefault(GroupKey(paired.pair, grouping.number, text, paired.metric, paired.k), Group()).sums
         sums.counts += counts[group]
         sums.n_both += int(n_both[group])
+        sums.n_shared += int(n_shared[group])
         sums.state += states[group]
         sums.top_items += 0 if grouping.number else paired.top_items
         sums.low, sums.high = min(sums.low, float(low[group])), max(sums.high, float(high[group]))
