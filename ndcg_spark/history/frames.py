@@ -38,7 +38,7 @@ from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
 from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS, compute_means
 from ndcg_spark.evaluation.tasks.stored import CONFIG_HASH, CONVENTION
-from ndcg_spark.history import tasks
+from ndcg_spark.history import period_sums, tasks
 from ndcg_spark.history.plan import (
     BASELINE,
     JUDGED,
@@ -376,8 +376,8 @@ ROLL_UP_COLUMNS = {
         if field.name not in tasks.SERIES
     },
 }
-PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(tasks.PERIOD_SCHEMA)
-_STORED = (*COUNTS_OF_PAIRS[:-1], *tasks.CHOICES, "note", "difference", "verdict", "state")
+PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(period_sums.PERIOD_SCHEMA)
+_STORED = (*COUNTS_OF_PAIRS[:-1], *period_sums.CHOICES, "note", "difference", "verdict", "state")
 
 
 def roll_up_table(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
@@ -401,7 +401,7 @@ def roll_up_table(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     rows = nights.withColumn(PERIODS_OF_NIGHT, F.explode(PERIODS_OF_NIGHT)).select(
         *exact_cols(nights.columns), f"{PERIODS_OF_NIGHT}.*"
     )
-    keys = [*tasks.PERIOD, *tasks.SERIES]
+    keys = [*period_sums.PERIOD, *tasks.SERIES]
     until = F.least("period_end", F.max("as_of"))
     days = F.sort_array(F.collect_set(NIGHT))
     aggregates = summary.sum_counts()
@@ -436,17 +436,17 @@ def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> Da
     require_scipy()
     for name in ("baseline", *_STORED):
         require_column(comparisons, name, "column of a comparison table", "comparison table")
-    columns = [*tasks.SERIES_OF_PAIRS, *_STORED, *(name for name in (ASKED,) if name in comparisons.columns)]
+    columns = [*period_sums.SERIES_OF_PAIRS, *_STORED, *(name for name in (ASKED,) if name in comparisons.columns)]
     if settings.independence in (None, "query") and "replicates" in comparisons.columns:
         columns.append("replicates")
     rows = select_nights(select_series_rows(comparisons), columns, settings)
-    by_series = rows.repartition(*exact_cols(tasks.SERIES_OF_PAIRS)).sortWithinPartitions(
-        *exact_cols([*tasks.SERIES_OF_PAIRS, NIGHT])
+    by_series = rows.repartition(*exact_cols(period_sums.SERIES_OF_PAIRS)).sortWithinPartitions(
+        *exact_cols([*period_sums.SERIES_OF_PAIRS, NIGHT])
     )
-    family = F.xxhash64(*exact_cols([*tasks.PERIOD, "baseline"])).alias(tasks.FAMILY)
-    rolled = in_workers(by_series, tasks.roll_up_nights, settings, schema=PERIODS_OF_PAIRS).select("*", family)
-    ordered = rolled.repartition(tasks.FAMILY).sortWithinPartitions(tasks.FAMILY)
-    return in_workers(ordered, tasks.decide_families, settings, schema=PERIODS_OF_PAIRS)
+    family = F.xxhash64(*exact_cols([*period_sums.PERIOD, "baseline"])).alias(period_sums.FAMILY)
+    rolled = in_workers(by_series, period_sums.roll_up_nights, settings, schema=PERIODS_OF_PAIRS).select("*", family)
+    ordered = rolled.repartition(period_sums.FAMILY).sortWithinPartitions(period_sums.FAMILY)
+    return in_workers(ordered, period_sums.decide_families, settings, schema=PERIODS_OF_PAIRS)
 
 
 @accepts_tables
