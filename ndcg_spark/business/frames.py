@@ -26,7 +26,7 @@ from ndcg_spark.history.frames import (
     select_series_rows,
 )
 from ndcg_spark.history.settings import METRIC_TABLE, NIGHT
-from ndcg_spark.history.tasks import SERIES
+from ndcg_spark.history.tasks.judging import SERIES
 
 CLICKS = "clicks"
 COUNTS = ("impressions", "clicks", "conversions")

@@ -13,7 +13,7 @@ from ndcg_spark.business import kernels
 from ndcg_spark.business.settings import LinkSettings
 from ndcg_spark.core.ragged import FloatArray, IntArray
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.history import tasks as history
+from ndcg_spark.history.tasks import judging as history
 from ndcg_spark.metrics import direction_of
 
 RATES = {"ctr": ("clicks", "impressions"), "cvr": ("conversions", "clicks")}
@@ -47,7 +47,7 @@ LINK_COLUMNS = {
     "alarm": "string",
     "note": "string",
 }
-_SCHEMA = history.build_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
+LINK_SCHEMA = history.build_schema(LINK_COLUMNS, {_LAGS: pa.list_(_LAG)})
 
 
 def link_rates(batches: Iterator[pa.RecordBatch], settings: LinkSettings) -> Iterator[pa.RecordBatch]:
@@ -58,7 +58,7 @@ def link_rates(batches: Iterator[pa.RecordBatch], settings: LinkSettings) -> Ite
     """
     for batch in batches:
         rows = [row for series in batch.to_pylist() for row in _build_rows(series, settings)]
-        yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+        yield pa.RecordBatch.from_pylist(rows, schema=LINK_SCHEMA)
 
 
 def _build_rows(series: dict[str, Any], settings: LinkSettings) -> Iterator[dict[str, Any]]:

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from ndcg_spark._version import __version__
 from ndcg_spark.business.frames import find_unmatched_clicks, link_metric
 from ndcg_spark.business.settings import LinkJobSettings, LinkSettings
-from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, NO_DIRECTION, UP_DOWN
+from ndcg_spark.business.tasks import DOWN_DOWN, FLAT_UP, LINK_COLUMNS, LINK_SCHEMA, NO_DIRECTION, UP_DOWN
 from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.rules import RULES, format_rules_notes
-from ndcg_spark.history.flagging import PROVENANCE
-from ndcg_spark.history.tasks import format_series
-from ndcg_spark.history.work import find_nights, result_schema, select_rows
+from ndcg_spark.history.flagging import PROVENANCE, add_provenance_columns
+from ndcg_spark.history.tasks.judging import format_series
+from ndcg_spark.history.work import find_nights, select_rows
 from ndcg_spark.jobs.outputs import SOURCE_TIME, add_provenance
 from ndcg_spark.jobs.printing import MAX_SEGMENTS, print_rows
 from ndcg_spark.jobs.runner import Job, Line, Outcome, Work
@@ -49,8 +49,8 @@ class BusinessLink(Work[LinkJobSettings]):
         self.rows = select_rows(self.table, self.settings.rows)
         link_metric(self.rows, self.clicks.frame, self.settings.link)
 
-    def schemas(self) -> Mapping[str, T.StructType]:
-        return {"output": result_schema(self.job.spark, LINK_COLUMNS)}
+    def schemas(self) -> Mapping[str, pa.Schema]:
+        return {"output": add_provenance_columns(LINK_SCHEMA)}
 
     def run(self) -> Outcome:
         """Find the nights, link them, and find segments that only the clicks have: three actions."""

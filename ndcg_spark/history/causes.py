@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ndcg_spark.core import labels
-from ndcg_spark.history.tasks import FEW_QUERIES, FLAGGED, HIGH, LOW, MISSING, ONGOING, format_series, name_unit
+from ndcg_spark.history.tasks.judging import (
+    FEW_QUERIES,
+    FLAGGED,
+    HIGH,
+    LOW,
+    MISSING,
+    ONGOING,
+    format_series,
+    name_unit,
+)
 from ndcg_spark.metrics import judge_change
 
 MAX_CHARACTERS = 160

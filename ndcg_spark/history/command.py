@@ -39,6 +39,7 @@ ROLL_UP = Command(
     nights={"start": 0, "end": 0},
     long_rows=lambda settings: True,  # stored replicates are long
     work="history.work:RollUp",
+    local="history.local_work:LocalRollUp",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from ndcg_spark.core import labels
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.history.settings import FlagJobSettings, FlagSettings, MetricRows, is_behind, missing_nights
-from ndcg_spark.history.tasks import (
+from ndcg_spark.history.tasks.judging import (
     FLAG_COLUMNS,
     FLAGGED,
     ONGOING,
@@ -75,6 +75,14 @@ def _format_request(requested: MetricRows) -> str:
     return f" of {' and '.join(parts)}" if parts else ""
 
 
+def add_provenance_columns(results: pa.Schema) -> pa.Schema:
+    """Add the columns that say what results were made from, and when."""
+    kinds = dict.fromkeys(PROVENANCE, pa.string()) | dict.fromkeys(
+        (SOURCE_TIME, "computed_at"), pa.timestamp("us", "UTC")
+    )
+    return pa.schema([*results, *kinds.items()])
+
+
 class FlagChangesBase(Work[FlagJobSettings], ABC):
     """Judge nights by the nights before them."""
 
@@ -112,9 +120,7 @@ class FlagChangesBase(Work[FlagJobSettings], ABC):
     # ------------------------------------------------------------------------------------- methods of both engines
 
     def schemas(self) -> Mapping[str, pa.Schema]:
-        times = ((name, pa.timestamp("us", "UTC")) for name in (SOURCE_TIME, "computed_at"))
-        stamps = [*((name, pa.string()) for name in PROVENANCE), *times]
-        return {"output": pa.schema([*build_schema(FLAG_COLUMNS), *(pa.field(*stamp) for stamp in stamps)])}
+        return {"output": add_provenance_columns(build_schema(FLAG_COLUMNS))}
 
     def run(self) -> Outcome:
         """Find the nights and judge them."""

@@ -17,7 +17,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ndcg_spark.comparison.frames import estimate_all_groups
 from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks.pairing import PAIR
-from ndcg_spark.comparison.tasks.summing import COUNTS as COUNTS_OF_PAIRS
 from ndcg_spark.core.adapters import accepts_tables
 from ndcg_spark.core.columns import (
     describe_table,
@@ -31,14 +30,13 @@ from ndcg_spark.core.columns import (
 from ndcg_spark.core.flag import create_settings
 from ndcg_spark.core.labels import ASKED
 from ndcg_spark.core.schemas import MALFORMED
-from ndcg_spark.core.student import require_scipy, t_quantile
+from ndcg_spark.core.student import require_scipy
 from ndcg_spark.core.workers import in_workers, raise_refusals
-from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
+from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.frames import summary
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS, compute_means
+from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS
 from ndcg_spark.evaluation.tasks.stored import CONFIG_HASH, CONVENTION
-from ndcg_spark.history import period_sums, tasks
 from ndcg_spark.history.plan import (
     BASELINE,
     JUDGED,
@@ -52,7 +50,6 @@ from ndcg_spark.history.plan import (
 from ndcg_spark.history.settings import (
     EPOCH,
     LIMITS,
-    MAX_PERIOD_DAYS,
     METRIC_TABLE,
     NIGHT,
     PERIODS,
@@ -62,6 +59,7 @@ from ndcg_spark.history.settings import (
     Period,
     RollUpSettings,
 )
+from ndcg_spark.history.tasks import judging, period_sums
 
 PERIODS_OF_NIGHT = "periods"
 """Column with the periods of a night."""
@@ -69,7 +67,7 @@ PERIODS_OF_NIGHT = "periods"
 
 def select_series_rows(metrics: DataFrame) -> DataFrame:
     """Select a metric table with `night` in place of `run_date`, and keys in their stored types; lazy."""
-    for name in ("run_date", *tasks.SERIES):
+    for name in ("run_date", *judging.SERIES):
         require_column(metrics, name, "column of a metric table", METRIC_TABLE)
     k = number_column(metrics, "k", "column of a metric table", METRIC_TABLE).cast("int")
     by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))  # csv and json write no empty text
@@ -146,8 +144,7 @@ def read_config_hash(rows: DataFrame) -> Column:
 def select_nights(rows: DataFrame, columns: Sequence[str], settings: RollUpSettings) -> DataFrame:
     """Select the nights that the periods of settings need, from `select_series_rows`. Lazy.
 
-    Adds `convention`, `config_hash` and `rules`, null if the table lacks them; `as_of`, the last known night; and
-    `periods`, a non-empty array of (`period`, `period_start`, `period_end`).
+    Adds `convention`, `config_hash` and `rules`, null if the table lacks them, and `as_of`, the last known night.
     """
     provenance = [
         (F.col(name) if name in rows.columns else F.lit(None)).cast("string").alias(name)
@@ -158,31 +155,7 @@ def select_nights(rows: DataFrame, columns: Sequence[str], settings: RollUpSetti
         nights = nights.crossJoin(F.broadcast(rows.agg(F.max(NIGHT).alias("as_of"))))
     else:
         nights = nights.withColumn("as_of", F.lit(settings.as_of)).where(F.col(NIGHT) <= F.col("as_of"))
-    nights = nights.where(is_between(F.col(NIGHT), *settings.read))
-    return nights.withColumn(PERIODS_OF_NIGHT, _list_periods(settings)).where(F.size(PERIODS_OF_NIGHT) > 0)
-
-
-def _list_periods(settings: RollUpSettings) -> Column:
-    night = F.col(NIGHT)
-    month = F.trunc(night, "month")
-    periods: dict[str, list[tuple[Column, Column]]] = {
-        "week": [(F.trunc(night, "week"), F.date_add(F.trunc(night, "week"), 6))],
-        "month": [(month, F.last_day(month))],
-        "rolling_7": [(F.date_add(night, ahead - 6), F.date_add(night, ahead)) for ahead in range(7)],
-    }
-    all_periods = [
-        F.struct(F.lit(name).alias("period"), start.alias("period_start"), end.alias("period_end"))
-        for name in dict.fromkeys(settings.periods)
-        for start, end in periods[name]
-    ]
-
-    def is_requested(period: Column) -> Column:
-        requested = (period["period"] != "rolling_7") | (period["period_end"] <= F.col("as_of"))
-        if settings.start is not None:
-            requested = requested & (period["period_end"] >= F.lit(settings.start))
-        return requested if settings.end is None else requested & (period["period_start"] <= F.lit(settings.end))
-
-    return F.filter(F.array(*all_periods), is_requested)
+    return nights.where(is_between(F.col(NIGHT), *settings.read))
 
 
 _NIGHT_RUN, _HASH, _DAY, _SIDE, _OWN, _VOICE = "__run", "__hash", "__day", "__side", "__own", "__voice"
@@ -222,7 +195,7 @@ def _split_pair_keys(differences: DataFrame) -> DataFrame:
     }
     columns = [column.alias(_KEYS[name]) for name, column in keys.items()]
     return differences.where(F.col("segment_by") != "").select(
-        *columns, F.struct(*tasks.PAIRED_COLUMNS).alias("paired")
+        *columns, F.struct(*judging.PAIRED_COLUMNS).alias("paired")
     )
 
 
@@ -293,38 +266,38 @@ def judge_nights(
 ) -> DataFrame:
     """Judge nights by the nights before them, as described in `flag_changes`; `keep` may cache rows read twice."""
     rows = select_series_rows(metrics)
-    selected = rows.where(is_between(F.col(NIGHT), tasks.find_first_nights(settings)[0], settings.end))
+    selected = rows.where(is_between(F.col(NIGHT), judging.find_first_nights(settings)[0], settings.end))
     series = _collect_series(rows, settings)
     if per_query is None:
-        return in_workers(series, tasks.flag_nights, settings, schema=_format_ddl(tasks.FLAG_COLUMNS))
+        return in_workers(series, judging.flag_nights, settings, schema=_format_ddl(judging.FLAG_COLUMNS))
     require_scipy()
-    columns = tasks.TO_PAIR_COLUMNS
-    judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_format_ddl(columns))
+    columns = judging.TO_PAIR_COLUMNS
+    judged = in_workers(series, judging.flag_nights, settings, columns, schema=_format_ddl(columns))
     comparison = _create_comparison_settings(selected, per_query, [query] if isinstance(query, str) else query)
     nights = judged.withColumns({"later": F.col("night"), "earlier": F.col("before")})
-    paired = add_pairs(nights, per_query, comparison, "paired").drop(*tasks.PAIR_OF_FLAG)
-    schema = {**columns, "paired": f"struct<{_format_ddl(tasks.PAIRED_COLUMNS)}>", **tasks.PAIR_OF_FLAG}
-    requested = in_workers(paired, tasks.request_pairs, schema=_format_ddl(schema))
+    paired = add_pairs(nights, per_query, comparison, "paired").drop(*judging.PAIR_OF_FLAG)
+    schema = {**columns, "paired": f"struct<{_format_ddl(judging.PAIRED_COLUMNS)}>", **judging.PAIR_OF_FLAG}
+    requested = in_workers(paired, judging.request_pairs, schema=_format_ddl(schema))
     keep(requested)
     again = add_pairs(requested, per_query, comparison, "of_flag")
-    of_flag = F.struct(*tasks.PAIR_OF_FLAG, F.col("of_flag").alias("paired"))
+    of_flag = F.struct(*judging.PAIR_OF_FLAG, F.col("of_flag").alias("paired"))
     is_night = F.col("later").isNull()
-    others = [name for name in (*columns, "paired") if name not in (*tasks.SERIES, "night")]
-    grouped = again.groupBy("night", *tasks.SERIES).agg(
+    others = [name for name in (*columns, "paired") if name not in (*judging.SERIES, "night")]
+    grouped = again.groupBy("night", *judging.SERIES).agg(
         F.first(F.when(is_night, F.struct(*others)), ignorenulls=True).alias("of_night"),
         F.collect_list(F.when(~is_night, of_flag)).alias("of_flags"),
     )
-    nights = grouped.select("night", *tasks.SERIES, "of_night.*", "of_flags")
-    return in_workers(nights, tasks.flag_pairs, settings, schema=_format_ddl(tasks.FLAG_COLUMNS))
+    nights = grouped.select("night", *judging.SERIES, "of_night.*", "of_flags")
+    return in_workers(nights, judging.flag_pairs, settings, schema=_format_ddl(judging.FLAG_COLUMNS))
 
 
 def find_missing_series(metrics: DataFrame, night: date) -> DataFrame:
     """Find the series that are missing on a night: `MISSING_COLUMNS`; lazy."""
-    settings = FlagSettings(start=night, end=night, lookback=tasks.LATEST_DAYS)
+    settings = FlagSettings(start=night, end=night, lookback=judging.LATEST_DAYS)
     series = _collect_series(select_series_rows(metrics), settings)
-    columns = tasks.MISSING_COLUMNS
-    judged = in_workers(series, tasks.flag_nights, settings, columns, schema=_format_ddl(columns))
-    return judged.where(F.col("status") == tasks.MISSING)
+    columns = judging.MISSING_COLUMNS
+    judged = in_workers(series, judging.flag_nights, settings, columns, schema=_format_ddl(columns))
+    return judged.where(F.col("status") == judging.MISSING)
 
 
 def _collect_series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
@@ -333,9 +306,9 @@ def _collect_series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     numbers = ("value", "std_error", "n_queries", "n_missing")
     columns = [_read_number(rows, name) for name in numbers]
     night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), *columns)
-    first, first_of_runs = tasks.find_first_nights(settings)
+    first, first_of_runs = judging.find_first_nights(settings)
     needed, is_latest = (is_between(F.col(NIGHT), night, settings.end) for night in (first, first_of_runs))
-    series = rows.where(needed).groupBy(*tasks.SERIES)
+    series = rows.where(needed).groupBy(*judging.SERIES)
     of_runs = rows.where(needed).withColumnsRenamed({name: f"__{name}" for name in _OF_RUN})
     run_night = F.struct(day, by_hash, summary.read_rules(rows).alias(RULES), "segment_by")
     run_count = F.struct(day, summary.read_rules(rows).alias(RULES), *columns[2:])
@@ -347,7 +320,9 @@ def _collect_series(rows: DataFrame, settings: FlagSettings) -> DataFrame:
     on = reduce(and_, [F.col(name).eqNullSafe(F.col(f"__{name}")) for name in _OF_RUN])
     joined = series.agg(F.collect_list(night).alias("nights")).join(F.broadcast(runs), on, "left")
     of_table = F.when(F.col("segment_by") == "", F.col("__table")).alias("table_nights")
-    return joined.crossJoin(F.broadcast(table)).select(*tasks.SERIES, "nights", "run_nights", "run_counts", of_table)
+    return joined.crossJoin(F.broadcast(table)).select(
+        *judging.SERIES, "nights", "run_nights", "run_counts", of_table
+    )
 
 
 def _format_ddl(columns: Mapping[str, str]) -> str:
@@ -360,71 +335,25 @@ def _read_number(rows: DataFrame, name: str) -> Column:
     return number_column(rows, name, "column of a metric table", METRIC_TABLE).alias(name)
 
 
-ROLL_UP_COLUMNS = {
-    "period": "string",
-    "period_start": "date",
-    "period_end": "date",
-    **{field.name: field.dataType.simpleString() for field in summary.SUMMARY_SCHEMA if field.name in tasks.SERIES},
-    "n_days": "bigint",
-    "missing_days": "array<date>",
-    CONVENTION: "string",
-    CONFIG_HASH: "string",
-    "independence": "string",
-    **{
-        field.name: field.dataType.simpleString()
-        for field in summary.SUMMARY_SCHEMA
-        if field.name not in tasks.SERIES
-    },
-}
+PERIODS_OF_MEANS: T.StructType = from_arrow_schema(period_sums.MEANS_SCHEMA)
 PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(period_sums.PERIOD_SCHEMA)
-_STORED = (*COUNTS_OF_PAIRS[:-1], *period_sums.CHOICES, "note", "difference", "verdict", "state")
 
 
 def roll_up_table(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
     metrics = metrics.drop(MALFORMED)  # tables of text are refused: they have no states
     if is_comparison(metrics):
         return _roll_up_comparisons(metrics, settings)
-    independence = settings.independence or "query_day"
-    if independence == "query":
-        raise InvalidParameterError(
-            f"{option('independence', 'query')} needs replicates, which a metric table does not have; choose "
-            "query_day or day."
-        )
-    quantiles = None
-    if independence == "day":
-        quantiles = [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, MAX_PERIOD_DAYS + 1)]
-    nights = select_nights(
-        select_series_rows(summary.add_missing_counts(metrics)),
-        [*tasks.SERIES, ASKED, *GROUP_COUNTS, "state"],
-        settings,
-    )
-    rows = nights.withColumn(PERIODS_OF_NIGHT, F.explode(PERIODS_OF_NIGHT)).select(
-        *exact_cols(nights.columns), f"{PERIODS_OF_NIGHT}.*"
-    )
-    keys = [*period_sums.PERIOD, *tasks.SERIES]
-    until = F.least("period_end", F.max("as_of"))
-    days = F.sort_array(F.collect_set(NIGHT))
-    aggregates = summary.sum_counts()
-    aggregates += [F.collect_list("state").alias("states"), F.count(F.lit(1)).alias("n_days")]
-    aggregates += [days.alias("days"), F.sequence("period_start", until).alias("all_days")]
-    for name in (CONVENTION, CONFIG_HASH):
-        aggregates.append(F.when(F.min(name) == F.max(name), F.min(name)).alias(name))
-    merged = rows.groupBy(*keys).agg(*aggregates, F.collect_set(RULES).alias(RULES))
-    days_text = [F.col(name).cast(T.StringType()) for name in ("period_start", "period_end")]
-    period = F.concat_ws(" from ", "period", F.concat_ws(" to ", *days_text))
-    message = ("a night appears twice in the ", period, " of ", F.col("metric"), "; keep the rows of one data set.")
-    n_days = raise_if(F.col("n_days"), F.col("n_days") != F.size("days"), *message, kind="bigint")
-    columns = [*exact_cols(keys), n_days.alias("n_days"), F.array_except("all_days", "days").alias("missing_days")]
-    columns += [F.col(CONVENTION), F.col(CONFIG_HASH), F.lit(independence).alias("independence")]
-    rows = merged.select(*columns, *exact_cols([ASKED, *GROUP_COUNTS, "states", RULES]))
-    task = settings.confidence, quantiles, settings.across_rules
-    return in_workers(rows, compute_means, *task, schema=_format_ddl(ROLL_UP_COLUMNS))
+    day_quantiles = period_sums.find_day_quantiles(settings)
+    rows = select_series_rows(summary.add_missing_counts(metrics))
+    nights = select_nights(rows, [*judging.SERIES, ASKED, *GROUP_COUNTS, "state"], settings)
+    by_series = _sort_by(nights, period_sums.SERIES_KEY, judging.SERIES)
+    return in_workers(by_series, period_sums.roll_up_means, settings, day_quantiles, schema=PERIODS_OF_MEANS)
 
 
-def list_roll_up_columns(table: DataFrame) -> dict[str, str]:
-    if is_comparison(table):
-        return {field.name: field.dataType.simpleString() for field in PERIODS_OF_PAIRS}
-    return ROLL_UP_COLUMNS
+def _sort_by(rows: DataFrame, key: str, columns: Sequence[str]) -> DataFrame:
+    """Put rows with the same `columns` next to each other in one partition, and add their hash as `key`. Lazy."""
+    keyed = rows.withColumn(key, F.xxhash64(*exact_cols(columns)))
+    return keyed.repartition(key).sortWithinPartitions(key)
 
 
 def is_comparison(table: DataFrame) -> bool:
@@ -434,18 +363,21 @@ def is_comparison(table: DataFrame) -> bool:
 def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> DataFrame:
     """Add up the nights of a comparison table. Lazy; replicates are read only if they may be needed."""
     require_scipy()
-    for name in ("baseline", *_STORED):
+    for name in ("baseline", *period_sums.STORED):
         require_column(comparisons, name, "column of a comparison table", "comparison table")
-    columns = [*period_sums.SERIES_OF_PAIRS, *_STORED, *(name for name in (ASKED,) if name in comparisons.columns)]
+    columns = [
+        *period_sums.SERIES_OF_PAIRS,
+        *period_sums.STORED,
+        *(name for name in (ASKED,) if name in comparisons.columns),
+    ]
     if settings.independence in (None, "query") and "replicates" in comparisons.columns:
         columns.append("replicates")
     rows = select_nights(select_series_rows(comparisons), columns, settings)
     by_series = rows.repartition(*exact_cols(period_sums.SERIES_OF_PAIRS)).sortWithinPartitions(
         *exact_cols([*period_sums.SERIES_OF_PAIRS, NIGHT])
     )
-    family = F.xxhash64(*exact_cols([*period_sums.PERIOD, "baseline"])).alias(period_sums.FAMILY)
-    rolled = in_workers(by_series, period_sums.roll_up_nights, settings, schema=PERIODS_OF_PAIRS).select("*", family)
-    ordered = rolled.repartition(period_sums.FAMILY).sortWithinPartitions(period_sums.FAMILY)
+    rolled = in_workers(by_series, period_sums.roll_up_nights, settings, schema=PERIODS_OF_PAIRS)
+    ordered = _sort_by(rolled, period_sums.FAMILY, [*period_sums.PERIOD, "baseline"])
     return in_workers(ordered, period_sums.decide_families, settings, schema=PERIODS_OF_PAIRS)
 
 

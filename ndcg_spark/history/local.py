@@ -19,7 +19,6 @@ from ndcg_spark.core.batches import concat_chunks
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.core.student import require_scipy
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.history import tasks
 from ndcg_spark.history.plan import (
     BASELINE,
     JUDGED,
@@ -29,6 +28,7 @@ from ndcg_spark.history.plan import (
     require_query_columns,
 )
 from ndcg_spark.history.settings import METRIC_TABLE, NIGHT, FlagSettings, MetricRows
+from ndcg_spark.history.tasks import judging
 from ndcg_spark.sources.local import (
     LocalTable,
     TablePart,
@@ -73,12 +73,16 @@ def find_per_query_obstacle(table: LocalTable, query: Sequence[str]) -> str | No
 
 def require_metric_columns(info: TableInfo, requested: MetricRows) -> None:
     """Refuse a metric table that lacks a column by which rows are requested, or that `read_metric_rows` needs."""
-    info, option_name = replace(info, label=METRIC_TABLE), f"column of a {METRIC_TABLE}"
+    require_columns(replace(info, label=METRIC_TABLE), requested, ("metric", "run_date", *judging.SERIES, "value"))
+
+
+def require_columns(info: TableInfo, requested: MetricRows, names: Sequence[str]) -> None:
+    """Refuse a table of results that lacks a column by which rows are requested, or one of `names`."""
     for name in ("dataset", "config_hash"):
         if getattr(requested, name) is not None:
             info.require(name, f"--{name.replace('_', '-')}")
-    for name in ("metric", "run_date", *tasks.SERIES, "value"):
-        info.require(name, option_name)
+    for name in names:
+        info.require(name, f"column of a {info.label}")
 
 
 def read_metric_rows(table: LocalTable) -> pa.Table:
@@ -104,29 +108,29 @@ def judge_nights(
     """Judge nights by the nights before them, as described in `flag_changes`; `rows` are of `read_metric_rows`."""
     if per_query is None:
         return _to_table(
-            tasks.flag_nights(collect_series(rows, settings), settings), tasks.build_schema(tasks.FLAG_COLUMNS)
+            judging.flag_nights(collect_series(rows, settings), settings), judging.build_schema(judging.FLAG_COLUMNS)
         )
     require_scipy()
     require_query_columns(replace(per_query.info, label=PER_QUERY_TABLE), query)
-    selected = select_nights(rows, tasks.find_first_nights(settings)[0], settings.end)
+    selected = select_nights(rows, judging.find_first_nights(settings)[0], settings.end)
     series = selected.group_by(["segment_by", "metric", "k"]).aggregate([]).to_pylist()
     comparison = create_comparison_settings(series, per_query.info, query)
-    judged = tasks.flag_nights(collect_series(rows, settings), settings, tasks.TO_PAIR_COLUMNS)
-    nights = _to_table(judged, tasks.build_schema(tasks.TO_PAIR_COLUMNS))
+    judged = judging.flag_nights(collect_series(rows, settings), settings, judging.TO_PAIR_COLUMNS)
+    nights = _to_table(judged, judging.build_schema(judging.TO_PAIR_COLUMNS))
     nights = nights.append_column("later", nights["night"]).append_column("earlier", nights["before"])
     compare = _prepare_pairs(per_query, comparison)
-    paired = nights.drop_columns([*tasks.PAIR_OF_FLAG]).append_column("paired", compare(nights))
-    schema = pa.schema([*paired.schema, *tasks.build_schema(tasks.PAIR_OF_FLAG)])
-    requested = _to_table(tasks.request_pairs(iter(paired.to_batches())), schema)
+    paired = nights.drop_columns([*judging.PAIR_OF_FLAG]).append_column("paired", compare(nights))
+    schema = pa.schema([*paired.schema, *judging.build_schema(judging.PAIR_OF_FLAG)])
+    requested = _to_table(judging.request_pairs(iter(paired.to_batches())), schema)
     with_flags: list[dict[str, Any]] = []
     for row, of_flag in zip(requested.to_pylist(), compare(requested).to_pylist(), strict=True):
         if row["later"] is None:
             with_flags.append(row | {"of_flags": []})
         else:  # it follows its night
-            pair = {name: row[name] for name in tasks.PAIR_OF_FLAG}
+            pair = {name: row[name] for name in judging.PAIR_OF_FLAG}
             with_flags[-1]["of_flags"].append({**pair, "paired": of_flag})
-    flags = [tasks.judge_by_pairs(row, settings) for row in with_flags]
-    return pa.Table.from_pylist(flags, tasks.build_schema(tasks.FLAG_COLUMNS))
+    flags = [judging.judge_by_pairs(row, settings) for row in with_flags]
+    return pa.Table.from_pylist(flags, judging.build_schema(judging.FLAG_COLUMNS))
 
 
 def _to_table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -154,10 +158,10 @@ def _prepare_pairs(per_query: LocalTable, settings: ComparisonSettings) -> Calla
             pair_rows = _select_pair_rows(read_night, dict(zip(PAIR_KEYS, pair, strict=True)), settings)
             for row in _compare_pair(pair_rows, settings):
                 series = tuple(row[name] for name in _COMPARED)
-                differences[pair, series] = {name: row[name] for name in tasks.PAIRED_COLUMNS}
+                differences[pair, series] = {name: row[name] for name in judging.PAIRED_COLUMNS}
         compared = [tuple(row.values()) for row in nights.select(_COMPARED).to_pylist()]
         paired = [differences.get(key) for key in zip(keys, compared, strict=True)]
-        return pa.array(paired, pa.struct(list(tasks.build_schema(tasks.PAIRED_COLUMNS))))
+        return pa.array(paired, pa.struct(list(judging.build_schema(judging.PAIRED_COLUMNS))))
 
     return compare
 
@@ -166,7 +170,7 @@ def _compare_pair(rows: pa.Table, settings: ComparisonSettings) -> Iterator[dict
     info = TableInfo(schema=rows.schema)
     table = LocalTable(info=info, name="", n_bytes=rows.nbytes, divide=lambda n_parts: [TablePart(rows)])
     for batch in estimate_all_groups([(StoredQueries(table), None)], settings):
-        yield from batch.select([*_COMPARED, *tasks.PAIRED_COLUMNS]).to_pylist()
+        yield from batch.select([*_COMPARED, *judging.PAIRED_COLUMNS]).to_pylist()
 
 
 def _select_pair_rows(
@@ -221,9 +225,9 @@ def _unify_weights(rows: pa.Table, settings: ComparisonSettings) -> pa.Table:
 
 def find_missing_series(rows: pa.Table, night: date) -> list[dict[str, Any]]:
     """Find the series that are missing on a night, with `MISSING_COLUMNS`; `rows` are of `read_metric_rows`."""
-    settings = FlagSettings(start=night, end=night, lookback=tasks.LATEST_DAYS)
-    judged = tasks.flag_nights(collect_series(rows, settings), settings, tasks.MISSING_COLUMNS)
-    return [row for batch in judged for row in batch.to_pylist() if row["status"] == tasks.MISSING]
+    settings = FlagSettings(start=night, end=night, lookback=judging.LATEST_DAYS)
+    judged = judging.flag_nights(collect_series(rows, settings), settings, judging.MISSING_COLUMNS)
+    return [row for batch in judged for row in batch.to_pylist() if row["status"] == judging.MISSING]
 
 
 def select_nights(rows: pa.Table, first: date | None, last: date | None) -> pa.Table:
@@ -242,9 +246,9 @@ def collect_series(rows: pa.Table, settings: FlagSettings) -> Iterator[pa.Record
     if "std_error" not in rows.column_names:
         rows = rows.append_column("std_error", pa.nulls(rows.num_rows, pa.float64()))
     rows = rows.append_column("day", rows.column(NIGHT).cast(pa.int32()))
-    first, first_of_runs = tasks.find_first_nights(settings)
+    first, first_of_runs = judging.find_first_nights(settings)
     needed = select_nights(rows, first, settings.end)
-    series, nights = _collect_by(tasks.SERIES, _SERIES_NIGHT, needed)
+    series, nights = _collect_by(judging.SERIES, _SERIES_NIGHT, needed)
     latest = select_nights(rows, first_of_runs, settings.end)
     distinct = latest.group_by([*_OF_RUN, *_RUN_NIGHT], use_threads=False).aggregate([])
     overall = needed.filter(pc.equal(needed.column("segment_by"), ""))
@@ -271,9 +275,14 @@ def collect_series(rows: pa.Table, settings: FlagSettings) -> Iterator[pa.Record
 
 def _collect_by(keys: Sequence[str], columns: Sequence[str], rows: pa.Table) -> tuple[pa.Table, pa.ListArray]:
     """Return the distinct keys, and for each the list of its rows as structs of `columns`."""
-    numbered = rows.select(keys).append_column("row", pa.array(np.arange(rows.num_rows)))
-    groups = numbered.group_by(list(keys), use_threads=False).aggregate([("row", "list")])
-    members = concat_chunks(groups.column("row_list"))
+    groups, members = group_rows(keys, rows)
     taken = rows.select(columns).take(members.values)
     structs = pa.StructArray.from_arrays([concat_chunks(column) for column in taken.columns], names=list(columns))
-    return groups.select(keys), pa.ListArray.from_arrays(members.offsets, structs)
+    return groups, pa.ListArray.from_arrays(members.offsets, structs)
+
+
+def group_rows(keys: Sequence[str], rows: pa.Table) -> tuple[pa.Table, pa.ListArray]:
+    """Return the distinct keys, and for each the numbers of its rows in their order."""
+    numbered = rows.select(keys).append_column("row", pa.array(np.arange(rows.num_rows)))
+    groups = numbered.group_by(list(keys), use_threads=False).aggregate([("row", "list")])
+    return groups.select(keys), concat_chunks(groups.column("row_list"))

@@ -1,8 +1,9 @@
-"""The work of flag-changes without Spark."""
+"""The work of roll-up and flag-changes without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +21,25 @@ from ndcg_spark.history.local import (
     require_metric_columns,
     select_nights,
 )
+from ndcg_spark.history.local_periods import (
+    find_period_obstacle,
+    is_comparison,
+    read_period_rows,
+    require_period_columns,
+    roll_up_table,
+)
 from ndcg_spark.history.plan import MAX_NAMES, build_absence_error
-from ndcg_spark.history.settings import METRIC_TABLE, NIGHT, FlagJobSettings, FlagSettings, MetricRows
-from ndcg_spark.history.tasks import BEFORE, BEFORE_PAIRED, PRINTED
+from ndcg_spark.history.rolling_up import RollUpBase
+from ndcg_spark.history.settings import (
+    METRIC_TABLE,
+    NIGHT,
+    FlagJobSettings,
+    FlagSettings,
+    MetricRows,
+    RollUpJobSettings,
+    RollUpSettings,
+)
+from ndcg_spark.history.tasks.judging import BEFORE, BEFORE_PAIRED, PRINTED
 from ndcg_spark.jobs.command import Request
 from ndcg_spark.jobs.outputs import add_provenance_to_table
 from ndcg_spark.jobs.runner import Job
@@ -30,6 +47,56 @@ from ndcg_spark.metrics import EVERY
 from ndcg_spark.sources.local import LocalTable, filter_rows
 from ndcg_spark.tables import SliceKey
 from ndcg_spark.tables.slices import Frame
+
+
+class LocalRollUp(RollUpBase):
+    """Add up nights in this process."""
+
+    def __init__(self, job: Job[RollUpJobSettings]) -> None:
+        super().__init__(job)
+        self._table: LocalTable = job.engine.opened["input"]
+        require_period_columns(self._table.info, self.settings.rows)
+
+    @staticmethod
+    def open_tables(request: Request[RollUpJobSettings]) -> dict[str, LocalTable] | str:
+        """Open the table, or return the reason why Spark has to read it."""
+        tables = open_sources(request)
+        return tables if isinstance(tables, str) else find_period_obstacle(tables["input"]) or tables
+
+    @property
+    def is_comparison(self) -> bool:
+        return is_comparison(self._table.info)
+
+    @property
+    def input_name(self) -> str:
+        return self._table.name
+
+    def find_nights(self) -> Nights:
+        rows, until = read_period_rows(self._table), self.settings.roll_up.as_of
+        self._rows, nights = _find_nights(rows, self._table.name, self.settings.rows, until)
+        return nights
+
+    def add_up(self, settings: RollUpSettings) -> None:
+        self._periods = roll_up_table(self._rows, settings)
+
+    def list_keys(self) -> list[SliceKey]:
+        keys = self._periods.group_by(["period_end", self.by, "period"]).aggregate([])
+        return [SliceKey(*key.values()) for key in keys.select(["period_end", self.by, "period"]).to_pylist()]
+
+    def list_periods(self, newest: int | None = None) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._periods.drop_columns(["state"]).to_pylist()
+        if newest is None:
+            return rows
+        printed = [
+            row
+            for row in rows
+            if (self.settings.verbose or not row["segment_by"]) and row["metric"] not in self.hidden_metrics
+        ]
+        printed.sort(key=self.sort_key)
+        return sorted(printed, key=lambda row: row["period_end"], reverse=True)[:newest]
+
+    def period_table(self, facts: Mapping[str, Any]) -> Frame:
+        return add_provenance_to_table(self._periods, facts, PROVENANCE)
 
 
 class LocalFlagChanges(FlagChangesBase):
@@ -58,17 +125,8 @@ class LocalFlagChanges(FlagChangesBase):
 
     def find_nights(self) -> Nights:
         table, requested = self._opened["input"], self.settings.rows
-        all_rows = read_metric_rows(table)
-        self._rows = rows = _select_rows(all_rows, requested)
-        nights = rows.column(NIGHT)
-        if nights.null_count:
-            raise InputRefusedError(f"the {METRIC_TABLE} has a row whose run_date is not a date: null.")
-        if not rows.num_rows or requested.metrics:
-            _require_names(all_rows, requested)
-        datasets = pc.unique(rows.column("dataset").drop_null()).to_pylist()
-        extent = pc.min_max(nights).as_py()
-        computed_at = pc.max(select_nights(rows, None, self.settings.flags.end).column("computed_at")).as_py()
-        return choose_nights(table.name, requested, datasets, (extent["min"], extent["max"]), computed_at)
+        self._rows, nights = _find_nights(read_metric_rows(table), table.name, requested, self.settings.flags.end)
+        return nights
 
     def judge(self, settings: FlagSettings, dataset: str) -> None:
         pairs = self._opened.get("per_query")
@@ -108,6 +166,20 @@ def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
         -abs(row["z"] or 0.0),
         [(key is not None, key) for key in keys],
     )
+
+
+def _find_nights(rows: pa.Table, table: str, requested: MetricRows, until: date | None) -> tuple[pa.Table, Nights]:
+    """Select the requested rows of a table, and find their data set and nights."""
+    selected = _select_rows(rows, requested)
+    nights = selected.column(NIGHT)
+    if nights.null_count:
+        raise InputRefusedError(f"the {METRIC_TABLE} has a row whose run_date is not a date: null.")
+    if not selected.num_rows or requested.metrics:
+        _require_names(rows, requested)
+    datasets = pc.unique(selected.column("dataset").drop_null()).to_pylist()
+    extent = pc.min_max(nights).as_py()
+    computed_at = pc.max(select_nights(selected, None, until).column("computed_at")).as_py()
+    return selected, choose_nights(table, requested, datasets, (extent["min"], extent["max"]), computed_at)
 
 
 def _select_rows(rows: pa.Table, requested: MetricRows) -> pa.Table:

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from ndcg_spark._version import __version__
-from ndcg_spark.comparison.printed import format_verdict
 from ndcg_spark.core import labels
 from ndcg_spark.core.columns import computed_micros, has_column, micros_to_datetime, require_column
-from ndcg_spark.errors import InputRefusedError
-from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.history import frames
 from ndcg_spark.history.flagging import MAX_FLAGS, PROVENANCE, FlagChangesBase, Nights, choose_nights
+from ndcg_spark.history.rolling_up import RollUpBase
 from ndcg_spark.history.settings import (
-    COMPANIONS,
     METRIC_TABLE,
     FlagJobSettings,
     FlagSettings,
     MetricRows,
     RollUpJobSettings,
+    RollUpSettings,
 )
-from ndcg_spark.history.tasks import (
+from ndcg_spark.history.tasks.judging import (
     BEFORE,
     BEFORE_PAIRED,
     PRINTED,
-    format_series,
 )
-from ndcg_spark.jobs.outputs import SOURCE_TIME, add_provenance
-from ndcg_spark.jobs.printing import print_rows
-from ndcg_spark.jobs.runner import Job, Outcome, Work
+from ndcg_spark.jobs.outputs import add_provenance
+from ndcg_spark.jobs.runner import Job
 from ndcg_spark.metrics import EVERY
 from ndcg_spark.sources.formats import Table
-from ndcg_spark.tables import Rows, SliceKey, Slices
+from ndcg_spark.tables import SliceKey
 from ndcg_spark.tables.slices import Frame
 
 
@@ -96,98 +89,47 @@ def _require_names(frame: DataFrame, requested: MetricRows) -> None:
     )
 
 
-def result_schema(spark: SparkSession, columns: Mapping[str, str]) -> T.StructType:
-    """Build the schema of a result from names of Spark types, with its provenance."""
-    stamps = {**dict.fromkeys(PROVENANCE, "string"), **dict.fromkeys((SOURCE_TIME, "computed_at"), "timestamp")}
-    ddl = ", ".join(f"{name} {kind}" for name, kind in {**columns, **stamps}.items())
-    return spark.createDataFrame([], ddl).schema  # StructType.fromDDL came with Spark 4
-
-
-MAX_PERIODS = 40
-"""Limit for printed rows."""
-
-
-class RollUp(Work[RollUpJobSettings]):
-    """Add up nights."""
+class RollUp(RollUpBase):
+    """Add up nights on Spark."""
 
     def __init__(self, job: Job[RollUpJobSettings]) -> None:
         super().__init__(job)
         self.rows = select_rows(self.tables["input"], self.settings.rows)
         frames.roll_up_table(self.rows, self.settings.roll_up)
 
-    def schemas(self) -> Mapping[str, T.StructType]:
-        return {"output": result_schema(self.job.spark, frames.list_roll_up_columns(self.tables["input"].frame))}
+    @property
+    def is_comparison(self) -> bool:
+        return frames.is_comparison(self.tables["input"].frame)
 
-    def run(self) -> Outcome:
-        """Find the nights and add them up: three actions, and one for the JSON."""
-        table, settings = self.tables["input"], self.settings.roll_up
-        with self.job.step("looking for nights"):
-            nights = find_nights(table, self.rows, self.settings.rows, settings.as_of)
-        settings = replace(settings, as_of=settings.as_of or nights.last)
-        self.job.record(night=settings.end or settings.as_of, dataset=nights.dataset)
-        periods = frames.roll_up_table(self.rows, settings)
-        # Holm corrects all rows of a baseline together: they are one slice of a period.
-        by = "baseline" if "baseline" in periods.columns else "run"
-        self.job.persist(periods)
-        with self.job.step("adding nights up"):
-            keys = [
-                SliceKey(row["period_end"], row[by], row["period"])
-                for row in periods.select("period_end", by, "period").distinct().collect()
-            ]
-            if not keys:
-                raise InputRefusedError("no night of the table is in a requested period")
-            plain = periods.drop("state")
-            printed = F.lit(True) if self.settings.verbose else F.col("segment_by") == ""
-            if not self.settings.rows.metrics:
-                printed = printed & ~F.col("metric").isin(*COMPANIONS)
-            position = F.array_position(F.array(*map(F.lit, settings.periods)), F.col("period"))
-            series: list[Column | str] = [*dict.fromkeys((by, "run")), "segment_by", "segment", "metric", "k"]
-            newest = plain.where(printed).orderBy(F.desc("period_end"), position, *series).limit(MAX_PERIODS + 1)
-            rows = newest.orderBy(position, "period_end", *series).collect()
-            shown = [row.asDict() for row in rows]
-            in_order = plain.orderBy(position, "period_end", *series)
-            all_rows = [row.asDict() for row in in_order.collect()] if self.job.is_requested("json") else []
-        facts = {
-            "periods": all_rows,  # empty unless JSON was requested
-            "as_of": str(settings.as_of),
-            "dataset": nights.dataset,
-            "limits": settings.text,
-            "input": table.name,
-            "package_version": __version__,
-            SOURCE_TIME: nights.computed_at,
-        }
-        columns = {"night": "period_end", "part": "period", "run": by}
-        slices = Slices(dataset=nights.dataset, keys=tuple(keys), columns=columns)
-        stored = add_provenance(periods, facts, PROVENANCE).repartition("period", "period_end", by)
-        assumptions = dict.fromkeys(row["independence"] for row in shown)
-        is_comparison = any("baseline" in row for row in shown)
-        more = f"; the newest {MAX_PERIODS} rows are shown, --output has all" if len(shown) > MAX_PERIODS else ""
-        title = "differences of periods" if is_comparison else "means of periods (± half of the interval)"
-        return Outcome(
-            facts=facts,
-            tables={"output": Rows(frame=stored, slices=slices)},
-            lines=(
-                lambda: print_rows(title, [_format_cells(row, nights.first) for row in shown[-MAX_PERIODS:]]),
-                f"periods: {len(keys):,}, with nights up to {settings.as_of}{more}",
-                f"intervals: independence={', '.join(assumptions) or settings.independence}",
-                *format_rules_notes(row[RULES] for row in shown),
-            ),
-        )
+    @property
+    def input_name(self) -> str:
+        return self.tables["input"].name
 
+    def find_nights(self) -> Nights:
+        """Run an action."""
+        return find_nights(self.tables["input"], self.rows, self.settings.rows, self.settings.roll_up.as_of)
 
-def _format_cells(row: dict[str, Any], first: date) -> dict[str, str]:
-    """Format a row for printing. Days before `first`, the first night of the table, are not missing."""
-    missing = ", ".join(str(day) for day in row["missing_days"] if day >= first)
-    values = {"value": labels.mean(row)}
-    if "baseline" in row:
-        values = {"difference": labels.estimate(row, "difference", form="+.4f"), "verdict": format_verdict(row)}
-    return {
-        "period": f"{row['period']} {row['period_start']}..{row['period_end']}",
-        "series": format_series(row),
-        **values,
-        "queries": f"{row['n_queries']:,}",
-        "days": str(row["n_days"]) + (f" (missing: {missing})" if missing else ""),
-    }
+    def add_up(self, settings: RollUpSettings) -> None:
+        """Lazy."""
+        self._periods = frames.roll_up_table(self.rows, settings)
+        self.job.persist(self._periods)
+
+    def list_keys(self) -> list[SliceKey]:
+        """Run an action."""
+        return [SliceKey(*key) for key in self._periods.select("period_end", self.by, "period").distinct().collect()]
+
+    def list_periods(self, newest: int | None = None) -> list[dict[str, Any]]:
+        """Run an action."""
+        rows = self._periods.drop("state")
+        if newest is not None:
+            kinds = F.array(*map(F.lit, self.settings.roll_up.periods))
+            is_printed = F.lit(True) if self.settings.verbose else F.col("segment_by") == ""
+            order: list[Column | str] = [F.desc("period_end"), F.array_position(kinds, F.col("period")), *self.series]
+            rows = rows.where(is_printed & ~F.col("metric").isin(*self.hidden_metrics)).orderBy(*order).limit(newest)
+        return [row.asDict() for row in rows.collect()]
+
+    def period_table(self, facts: Mapping[str, Any]) -> Frame:
+        return add_provenance(self._periods, facts, PROVENANCE).repartition("period", "period_end", self.by)
 
 
 class FlagChanges(FlagChangesBase):

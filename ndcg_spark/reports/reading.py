@@ -13,7 +13,7 @@ from ndcg_spark.core.labels import metric_at
 from ndcg_spark.core.schemas import TableInfo
 from ndcg_spark.errors import InputRefusedError, MissingColumnError
 from ndcg_spark.evaluation.rules import MIXED, RULES, format_difference, read_rules
-from ndcg_spark.history import tasks as night_flags
+from ndcg_spark.history.tasks import judging as night_flags
 from ndcg_spark.jobs.outputs import SOURCE_TIME
 from ndcg_spark.metrics import direction_of, parse_metric
 from ndcg_spark.reports.contents import ComparisonRow, Distribution, Mean, RunResult, list_columns

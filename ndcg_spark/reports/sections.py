@@ -13,9 +13,9 @@ from ndcg_spark.conventions.convention import in_words
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError
 from ndcg_spark.evaluation.gates import Gate
 from ndcg_spark.evaluation.rules import RULES, find_differing_rules, format_difference, read_rules
-from ndcg_spark.history import tasks as night_flags
 from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.history.settings import median_gap, missing_nights
+from ndcg_spark.history.tasks import judging as night_flags
 from ndcg_spark.metrics import direction_of
 from ndcg_spark.reports import contents
 from ndcg_spark.reports import wording as w

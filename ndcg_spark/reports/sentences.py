@@ -15,7 +15,7 @@ from ndcg_spark.core.student import t_quantile
 from ndcg_spark.evaluation.settings import REJECT_WARNING_SHARE
 from ndcg_spark.history.causes import is_side_effect
 from ndcg_spark.history.settings import is_behind
-from ndcg_spark.history.tasks import LEVEL, has_few_queries
+from ndcg_spark.history.tasks.judging import LEVEL, has_few_queries
 from ndcg_spark.metrics import judge_change
 from ndcg_spark.reports import wording as w
 from ndcg_spark.reports.contents import (

@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(
         f"Wrote rankings of {FIRST} to {LAST} to {folder}/rankings.\n\n$ cd {folder}\n$ cat night.toml\n{NIGHT_FILE}"
     )
-    explain(f"Nights before {BAD}: rankings of {MISSING} are missing. Means and comparisons need no Spark.")
+    explain(f"Nights before {BAD}: rankings of {MISSING} are missing. No step needs Spark.")
     nightly, fill = ("nightly", "--config", "night.toml"), ("--only", "mean-ndcg", "--only", "compare-runs")
     run_in(folder, *nightly, "--backfill", f"{FIRST}..{BAD - DAY}", *fill, hidden=BUT_NEWS, codes=(2,))
     explain(f"{BAD}: `pixels` finds nothing for the digit {LOST_DIGIT}. The gate holds; the history shows it.")

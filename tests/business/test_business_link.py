@@ -12,7 +12,7 @@ from ndcg_spark.business import LinkSettings, business_link
 from ndcg_spark.business.frames import COUNTS, link_metric
 from ndcg_spark.business.tasks import link_rates
 from ndcg_spark.errors import InvalidParameterError, MissingColumnError
-from ndcg_spark.history.tasks import EPOCH, SERIES
+from ndcg_spark.history.tasks.judging import EPOCH, SERIES
 
 
 def link(metrics, clicks, settings=None):

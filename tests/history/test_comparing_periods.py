@@ -14,7 +14,7 @@ from support.expectations import near
 from ndcg_spark.comparison.kernels import hash_words
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.history.settings import RollUpSettings
-from ndcg_spark.history.tasks import FAMILY, PERIOD_SCHEMA, decide_families, roll_up_nights
+from ndcg_spark.history.tasks.period_sums import FAMILY, PERIOD_SCHEMA, decide_families, list_periods, roll_up_nights
 
 DAYS = [
     {"s1": (0.50, 0.65), "s2": (0.30, 0.42), "s3": (0.80, 0.78), "s4": (0.40, 0.52)},
@@ -23,7 +23,6 @@ DAYS = [
 ]
 """Two runs on three days; the expected values are by an independent script in exact fractions."""
 MONDAY = date(2026, 1, 5)
-WEEK = {"period": "week", "period_start": MONDAY, "period_end": MONDAY + timedelta(days=6)}
 FAMILY_COLUMNS = {"p_holm", "p_bh", "family_size", "verdict"}
 OF_PERIOD = {"period", "period_start", "period_end", "n_days", "missing_days", "config_hash", "convention"}
 
@@ -56,7 +55,7 @@ def nights(days, settings, **more):
     for at, day in enumerate(days):
         night = MONDAY + timedelta(days=at)
         for row in compare_rows(day_rows(day, **more), settings):
-            held = {"night": night, "as_of": MONDAY + timedelta(days=len(days) - 1), "periods": [WEEK]}
+            held = {"night": night, "as_of": MONDAY + timedelta(days=len(days) - 1)}
             actual.append({**row, **held, "convention": "default", "config_hash": "aa11"})
     return actual
 
@@ -77,6 +76,26 @@ def test_companions_stay_untested_in_periods():
         p = ndcg["p_sign_flip" if independence == "query" else "p_value"]
         assert (ndcg["p_holm"], ndcg["family_size"]) == (p, 1)
         assert {(row["p_holm"], row["family_size"]) for row in both} == {(min(1, 2 * p), 2)}
+
+
+def test_periods_of_a_night_are_those_of_the_calendar():
+    """By trying every day: the same ISO week, the same month, and the seven days up to a known night."""
+    days = [date(2023, 12, 20) + timedelta(days=ahead) for ahead in range(90)]  # with a new year and a 29 February
+    for night in days[14:-14]:
+        as_of = night + timedelta(days=night.day % 9)
+        actual = list_periods(night, as_of, RollUpSettings(end=night))
+        weeks = [day for day in days if day.isocalendar()[:2] == night.isocalendar()[:2]]
+        months = [date(night.year, night.month, 1), date(night.year, night.month, get_days_of_month(night))]
+        rolling = [
+            ("rolling_7", day - timedelta(days=6), day)
+            for day in days
+            if night <= day <= as_of and day - timedelta(days=6) <= night
+        ]
+        assert actual == [("week", weeks[0], weeks[-1]), ("month", *months), *rolling]
+
+
+def get_days_of_month(night):
+    return {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}.get(night.month, 31)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +176,7 @@ def test_replicates_decide_where_they_are_stored():
     stored[1]["replicates"] = None
     assert rolled(stored)[0]["independence"] == "query_day"
     with pytest.raises(InputRefusedError, match=r"no replicates for the night 2026-01-06.*keep_replicates"):
-        rolled(stored, RollUpSettings(independence="query"))
+        rolled(stored, RollUpSettings(periods=("week",), independence="query"))
 
 
 def test_nights_with_different_numbers_of_replicates_are_refused():
@@ -166,7 +185,7 @@ def test_nights_with_different_numbers_of_replicates_are_refused():
         for drawn, flips in ((40, 99), (40, 9), (80, 99))
     )
     mixed = [[*week[:2], other[2]] for other in others]
-    for settings in (RollUpSettings(independence="query"), None):
+    for settings in (RollUpSettings(periods=("week",), independence="query"), None):
         with pytest.raises(InputRefusedError) as refused:
             rolled(mixed[0], settings)
         assert str(refused.value).endswith(
@@ -214,7 +233,7 @@ def test_query_day_has_the_bits_of_one_comparison(weighted):
     weight = {f"q{n}": 0.5 + n % 3 for n in range(60)} if weighted else {}
     named = {"weight": "weight"} if weighted else {}
     stored = nights(days, build_settings(segment_sets=(("country",),), **named), weight=weight)
-    actual = rolled(stored, RollUpSettings(independence="query_day"))
+    actual = rolled(stored, RollUpSettings(periods=("week",), independence="query_day"))
     rows = [
         {**row, "query": f"{at}/{row['query']}"}
         for at, day in enumerate(days)
@@ -248,7 +267,7 @@ def test_query_has_the_bootstrap_and_the_signs_of_queries_as_clusters():
 
 def test_day_has_the_bits_of_days_as_clusters():
     days = random_days()
-    (row,) = rolled(nights(days, build_settings()), RollUpSettings(independence="day"))
+    (row,) = rolled(nights(days, build_settings()), RollUpSettings(periods=("week",), independence="day"))
     (other,) = compare_rows(all_at_once(days, cluster="night"), build_settings(cluster="user"))
     one, same = of_both(row, other)
     assert one == same
@@ -268,7 +287,7 @@ def test_order_and_batches_change_no_bit():
 def test_clusters_that_may_come_back_have_no_error_of_added_states():
     users = {f"s{n}": f"u{n % 2}" for n in range(6)}
     stored = nights(DAYS, build_settings(cluster="user", replicates=50, flips=99, keep_replicates=True), user=users)
-    (row,) = rolled(stored, RollUpSettings(independence="query_day"))
+    (row,) = rolled(stored, RollUpSettings(periods=("week",), independence="query_day"))
     assert (row["difference"], row["std_error"], row["ci_low"], row["p_holm"]) == (near(0.078333333333), *[None] * 3)
     assert (row["note"], row["verdict"], row["n_clusters"]) == ("clusters_not_added", "unclear", None)
     (row,) = rolled(stored)
@@ -300,7 +319,7 @@ def test_holm_ties_the_rows_of_a_period_and_baseline():
     for at, day in enumerate(days):
         rows = [*day_rows(day), *({"query": q, "run": 2, "value": v[0] / 2} for q, v in day.items())]
         for row in compare_rows(rows, build_settings(**runs)):
-            later = {"night": MONDAY + timedelta(days=at), "as_of": MONDAY + timedelta(days=3), "periods": [WEEK]}
+            later = {"night": MONDAY + timedelta(days=at), "as_of": MONDAY + timedelta(days=3)}
             stored.append({**row, **later, "convention": "default", "config_hash": "aa11"})
     actual = {(row["baseline"], row["run"]): row for row in rolled(stored)}
     assert {pair: row["family_size"] for pair, row in actual.items()} == {("a", "b"): 2, ("a", "c"): 2, ("b", "c"): 1}

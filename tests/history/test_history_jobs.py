@@ -53,8 +53,9 @@ def table(folder):
     return folder / "metrics"
 
 
-def roll_up(*arguments):
-    return run_command("roll-up", *arguments)
+@pytest.fixture(params=["local", "spark"])
+def roll_up(request):
+    return partial(run_command, "roll-up", "--engine", request.param)
 
 
 @pytest.fixture(params=["local", "spark"])
@@ -74,10 +75,17 @@ def stored(path):
     return actual
 
 
+def read_file(file):
+    """Read a file of a table; Spark may have stored its times without a zone."""
+    rows = pq.ParquetFile(file, coerce_int96_timestamp_unit="us").read()
+    times = rows.column("computed_at").cast(pa.timestamp("us", "UTC"))
+    return rows.set_column(rows.column_names.index("computed_at"), "computed_at", times)
+
+
 # -------------------------------------------------------------------------------------------------- roll-up
 
 
-def test_a_backfill_of_all_periods(table, folder, tmp_path):
+def test_a_backfill_of_all_periods(roll_up, table, folder, tmp_path):
     ended = roll_up("--input", table, "--output", tmp_path / "periods", "--json", "-")
     assert (ended.code, ended.complaints) == (0, [])
     assert "week 2026-01-26..2026-02-01  ndcg@3 of overall" in ended.out
@@ -101,7 +109,7 @@ def test_a_backfill_of_all_periods(table, folder, tmp_path):
     assert [row["value"] for row in shown if row["period_end"] == "2026-02-01"] == [week["value"]]
 
 
-def test_a_changed_night_replaces_its_periods_alone(table, folder, tmp_path):
+def test_a_changed_night_replaces_its_periods_alone(roll_up, table, folder, tmp_path):
     copied, periods, fresh = tmp_path / "metrics", tmp_path / "periods", tmp_path / "fresh"
     shutil.copytree(table, copied)
     assert roll_up("--input", copied, "--output", periods).code == 0
@@ -127,7 +135,8 @@ def test_a_changed_night_replaces_its_periods_alone(table, folder, tmp_path):
 def test_periods_in_a_catalog_table(spark, table):
     spark.sql("DROP TABLE IF EXISTS history_periods")
     for _ in range(2):
-        assert roll_up("--input", table, "--output", "history_periods", "--periods", "week,month").code == 0
+        ended = run_command("roll-up", "--input", table, "--output", "history_periods", "--periods", "week,month")
+        assert ended.code == 0, ended.err
     rows = spark.table("history_periods").where("metric = 'ndcg'").orderBy("run_date", "period").collect()
     assert [(str(row["run_date"]), row["period"], row["n_days"]) for row in rows] == [
         ("2026-01-31", "month", 3),
@@ -160,7 +169,7 @@ def compared(folder):
     return folder / "compared"
 
 
-def test_comparisons_are_rolled_up(compared, tmp_path):
+def test_comparisons_are_rolled_up(roll_up, compared, tmp_path):
     out = tmp_path / "periods"
     ended = roll_up("--input", compared, "--output", out, "--json", "-", "--periods", "week,month", "--margin", "0.1")
     assert (ended.code, ended.complaints) == (0, []), ended.err
@@ -184,26 +193,69 @@ def test_comparisons_are_rolled_up(compared, tmp_path):
     assert actual["month", "b"] == "query"
 
 
-def test_refused_roll_ups_of_comparisons(compared, table, tmp_path):
+@pytest.fixture(scope="module")
+def older(table, compared, folder):
+    """The tables as an older version would have written them, without columns that came later."""
+    for name in ("metrics", "compared"):
+        for file in (folder / name).rglob("*.parquet"):
+            rows = read_file(file)
+            later = {"rules", "convention", "asked", "n_rejected"} & {*rows.column_names}
+            path = folder / "older" / file.relative_to(folder)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(rows.drop_columns([*later]), path)
+    return folder / "older"
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("metrics", ()),
+        ("metrics", ("--independence", "day")),
+        ("older/metrics", ("--from", NIGHTS[1], "--to", NIGHTS[2])),
+        ("compared", ()),
+        ("compared", ("--independence", "query_day", "--verbose")),
+        ("older/compared", ("--independence", "day", "--margin", "0.1")),
+    ],
+)
+def test_both_engines_store_and_print_the_same_periods(older, folder, tmp_path, name, more):
+    ended, schemas = {}, {}
+    for engine in ("local", "spark"):
+        source, out = ("--input", folder / name), ("--output", tmp_path / engine)
+        limits = ("--as-of", NIGHTS[3], "--periods", "rolling_7,week,month")
+        ended[engine] = run_command("roll-up", "--engine", engine, *source, *out, *limits, *more, "--json", "-")
+        assert (ended[engine].code, ended[engine].complaints) == (0, []), ended[engine].err
+        schemas[engine] = pq.read_schema(next((tmp_path / engine).rglob("*.parquet"))).names
+    assert len(stored(tmp_path / "local")) > 10
+    assert stored(tmp_path / "local") == stored(tmp_path / "spark")
+    assert schemas["local"] == schemas["spark"]
+    assert ended["local"].json["periods"] == ended["spark"].json["periods"]
+    shown = [one.out.partition("{")[0] for one in ended.values()]
+    assert shown[0] == shown[1]
+    assert "rolling_7 2026" in shown[0]
+
+
+def test_refused_roll_ups_of_comparisons(roll_up, compared, table, tmp_path):
     output = ("--output", tmp_path / "periods")
     more = (*output, "--independence", "query")
     assert_refused(roll_up("--input", table, *more), "--independence query needs replicates")
     copied = tmp_path / "compared"
     shutil.copytree(compared, copied)
+    path = compared.parent / "per_query_0.parquet"
+    few = ("--metrics", "ndcg@3", "--run-date", NIGHTS[0], "--dataset", "shop", "--replicates", "0", "--flips", "0")
     for options in (("--baseline", "a"), ()):
-        path = compared.parent / "per_query_0.parquet"
-        ended = run_command("compare-runs", "--per-query", path, *options, "--metrics", "ndcg@3", "--run-date",
-                            NIGHTS[0], "--dataset", "shop", "--replicates", "0", "--flips", "0",
-                            "--output", copied)  # fmt: skip
+        ended = run_command("compare-runs", "--per-query", path, *options, *few, "--output", copied)
         assert ended.code == 0, ended.err
     ended = roll_up("--input", copied, *output)
     assert_refused(ended, "two rows for the night 2026-01-29; keep the rows of one data set and slice")
-    sql = f"SELECT * FROM parquet.`{copied}` WHERE slice LIKE 'shop.a-%'"
-    assert_refused(roll_up("--input", sql, *output), "was computed in two ways: n_replicates 0 on 2026-01-29, 200 on")
+    shutil.rmtree(copied)
+    shutil.copytree(compared, copied)
+    run_command("compare-runs", "--per-query", path, "--baseline", "a", *few, "--output", copied)
+    ended = roll_up("--input", copied, *output)
+    assert_refused(ended, "was computed in two ways: n_replicates 0 on 2026-01-29, 200 on")
     assert read_files(tmp_path / "periods") == {}
 
 
-def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
+def test_refused_roll_ups_write_nothing(roll_up, table, folder, tmp_path):
     copied, output = tmp_path / "metrics", ("--output", tmp_path / "periods")
     path = folder / f"{NIGHTS[0]}.parquet"
     for run_date, gain in ((NIGHTS[0], "linear"), (NIGHTS[1], "exponential")):
@@ -227,7 +279,7 @@ def test_refused_roll_ups_write_nothing(table, folder, tmp_path):
     assert_refused(roll_up("--input", path, *output), "column 'metric'", "metric table")
     empty = shutil.copytree(copied, tmp_path / "empty", ignore=shutil.ignore_patterns(".*.crc"))
     for file in empty.rglob("*.parquet"):
-        pq.write_table(pq.ParquetFile(file).read().slice(0, 0), file)
+        pq.write_table(read_file(file).slice(0, 0), file)
     assert_refused(roll_up("--input", empty, *output), "has no rows")
     shutil.rmtree(empty)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics"]

@@ -13,8 +13,8 @@ import pytest
 from support.main_job import assert_refused, read_stored_rows, run_command
 from support.nights import nth_night
 
-from ndcg_spark.history import tasks
 from ndcg_spark.history.local import find_missing_series, read_metric_rows
+from ndcg_spark.history.tasks import judging
 from ndcg_spark.sources.local import open_memory_table
 
 SMALLER = "ils(by=categories)"
@@ -107,7 +107,7 @@ def run_both(folder, *arguments):
         outputs = ("--output", output, "--json", "-")
         results.append(run_command("flag-changes", *arguments, *outputs, "--engine", engine))
         rows = [{**row, "computed_at": None} for row in read_stored_rows(output)]
-        stored.append(sorted(rows, key=lambda row: str([row[name] for name in ("run_date", *tasks.SERIES)])))
+        stored.append(sorted(rows, key=lambda row: str([row[name] for name in ("run_date", *judging.SERIES)])))
     local, spark = results
     assert (local.code, local.out, local.complaints) == (spark.code, spark.out, spark.complaints)
     assert stored[0] == stored[1]
@@ -138,8 +138,8 @@ def test_engines_flag_the_same(seed, tmp_path):
         ended, rows = run_both(tmp_path, "--input", metrics, *options)
         assert ended.code in (0, 3), ended.err
         weekdays |= {row["weekday"] for row in rows}
-        lasting += sum(row["status"] in (tasks.ONGOING, tasks.RECOVERED) for row in rows)
-        few += sum(row["status"] == tasks.FEW_QUERIES for row in rows)
+        lasting += sum(row["status"] in (judging.ONGOING, judging.RECOVERED) for row in rows)
+        few += sum(row["status"] == judging.FEW_QUERIES for row in rows)
         assert len(rows) > 3
     assert few > 3
     assert {"any", "before", "before_paired"} <= weekdays
@@ -217,5 +217,5 @@ def test_missing_series_of_a_night():
         (row["run"], row["segment"], row["median"], row["reference_night"], row["last_queries"]) for row in missing
     ]
     assert sorted(facts) == [("a", "FR", 0.51, nth_night(1), 40), ("b", "", 0.51, nth_night(1), 100)]
-    assert set(missing[0]) == set(tasks.MISSING_COLUMNS)
+    assert set(missing[0]) == set(judging.MISSING_COLUMNS)
     assert find_missing_series(read_metric_rows(table), nth_night(0)) == []

@@ -14,10 +14,11 @@ from support.nights import METRIC_COLUMNS, build_metric_rows, nth_night
 
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, NdcgSparkError
-from ndcg_spark.history import FlagSettings, flag_changes, tasks
+from ndcg_spark.history import FlagSettings, flag_changes
 from ndcg_spark.history.causes import group_by_cause
 from ndcg_spark.history.frames import judge_nights
-from ndcg_spark.history.tasks import EPOCH
+from ndcg_spark.history.tasks import judging
+from ndcg_spark.history.tasks.judging import EPOCH
 
 BOTH = FlagSettings(direction="both")
 USUAL = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
@@ -33,20 +34,20 @@ def days(night):
     return (night - EPOCH).days
 
 
-def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
+def judged(rows, settings=BOTH, columns=judging.FLAG_COLUMNS):
     """Rows of the worker, of series put together as by Spark: with the nights of their run and of the table."""
     groups = {}
     for row in rows:
-        groups.setdefault(tuple(row[name] for name in tasks.SERIES), []).append(row)
+        groups.setdefault(tuple(row[name] for name in judging.SERIES), []).append(row)
     series = []
     for key, group in groups.items():
-        known = dict(zip(tasks.SERIES, key, strict=True))
+        known = dict(zip(judging.SERIES, key, strict=True))
         of_run = [row for row in rows if all(row[name] == known[name] for name in ("run", "metric", "k"))]
         numbers = ("value", "std_error", "config_hash", "n_queries", "n_missing", "rules")
         known["nights"] = [
             {"day": days(row["run_date"]), **{name: row.get(name) for name in numbers}} for row in group
         ]
-        latest = date.min if settings.start is None else settings.start - timedelta(days=tasks.LATEST_DAYS)
+        latest = date.min if settings.start is None else settings.start - timedelta(days=judging.LATEST_DAYS)
         sets = {(row["run_date"], row["config_hash"], row.get("rules"), row["segment_by"]) for row in of_run}
         known["run_nights"] = [
             {"day": days(run_date), "config_hash": config_hash, "rules": rules, "segment_by": segment_by}
@@ -60,7 +61,7 @@ def judged(rows, settings=BOTH, columns=tasks.FLAG_COLUMNS):
         ]
         known["table_nights"] = None if known["segment_by"] else sorted({days(row["run_date"]) for row in rows})
         series.append(known)
-    (batch,) = tasks.flag_nights(iter([pa.RecordBatch.from_pylist(series)]), settings, columns)
+    (batch,) = judging.flag_nights(iter([pa.RecordBatch.from_pylist(series)]), settings, columns)
     return batch.to_pylist()
 
 
@@ -74,12 +75,12 @@ def flags(rows, settings=BOTH):
 
 def flags_of_pairs(rows, settings=BOTH, **pairs):
     """Rows by night, the last one with what its pairs showed; all pairs of earlier nights have the same error."""
-    actual = judged(rows, settings, columns=tasks.TO_PAIR_COLUMNS)
+    actual = judged(rows, settings, columns=judging.TO_PAIR_COLUMNS)
     last = max(row["night"] for row in actual)
     values = {row["night"]: row["value"] for row in actual}
     group = {"n_queries": 12, "n_only_run": 0, "n_only_baseline": 0, "df": 11.0, **pairs}
     batch = pa.RecordBatch.from_pylist([row | {"paired": group if row["night"] == last else None} for row in actual])
-    (batch,) = tasks.request_pairs(iter([batch]))
+    (batch,) = judging.request_pairs(iter([batch]))
     nights = []
     for row in batch.to_pylist():
         if row["later"] is None:
@@ -87,7 +88,7 @@ def flags_of_pairs(rows, settings=BOTH, **pairs):
         else:
             difference = values[row["later"]] - values[row["earlier"]]
             nights[-1]["of_flags"].append({**row, "paired": group | {"difference": difference}})
-    (batch,) = tasks.flag_pairs(iter([pa.RecordBatch.from_pylist(nights)]), settings)
+    (batch,) = judging.flag_pairs(iter([pa.RecordBatch.from_pylist(nights)]), settings)
     return {row["night"]: row for row in batch.to_pylist()}
 
 
@@ -474,7 +475,7 @@ def test_spark_judges_the_same_in_any_order_and_of_texts(spark, settings):
     rows.append(rows[-1] | {"segment_by": "country", "segment": "DE"})
     rows = [{"rules": None, **row} for row in rows]
     expected = {tuple(row.values()) for row in judged(rows, settings)}
-    assert {"low", "missing"} < {row[list(tasks.FLAG_COLUMNS).index("status")] for row in expected}
+    assert {"low", "missing"} < {row[list(judging.FLAG_COLUMNS).index("status")] for row in expected}
     frame = spark.createDataFrame(rows, f"rules string, {METRIC_COLUMNS}, n_queries bigint")
     text = mark_text_table(frame.select([frame[name].cast("string") for name in frame.columns]))
     for table in (frame.orderBy("value").repartition(5), text):

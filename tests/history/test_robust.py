@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ndcg_spark.history.tasks import measure_deviation
+from ndcg_spark.history.tasks.judging import measure_deviation
 
 MONDAYS = [0.4420, 0.4431, 0.4409, 0.4415, 0.4442, 0.4398, 0.4426, 0.4411, 0.4437, 0.4404, 0.4423, 0.4418]
 

@@ -33,7 +33,8 @@ from ndcg_spark.evaluation import Columns, Evaluation, EvaluationSettings, ItemC
 from ndcg_spark.evaluation.rules import combine_rules, format_rules_notes, read_rules
 from ndcg_spark.evaluation.tasks.partial_sums import GROUP_COUNTS, compute_means
 from ndcg_spark.history.settings import FlagSettings, RollUpSettings
-from ndcg_spark.history.tasks import flag_nights, roll_up_nights
+from ndcg_spark.history.tasks.judging import flag_nights
+from ndcg_spark.history.tasks.period_sums import roll_up_nights
 from ndcg_spark.metrics import parse_metric
 from ndcg_spark.metrics.base import EVERY, MetricAt
 from ndcg_spark.metrics.normalized_gain import NDCG
@@ -171,13 +172,12 @@ def add_comparisons(left: str | None, right: str | None, across: bool) -> set[st
     night = (
         build_compared_batch("ties=expected", "ties=expected").drop_columns(["rules", "replicates"]).to_pylist()[0]
     )
-    week = {"period": "week", "period_start": date(2026, 1, 5), "period_end": date(2026, 1, 11)}
     rows = [
-        {**night, "night": date(2026, 1, day), "as_of": date(2026, 1, 11), "periods": [week], "convention": "x",
+        {**night, "night": date(2026, 1, day), "as_of": date(2026, 1, 11), "convention": "x",
          "config_hash": str(day), "rules": text or "", "verdict": "unclear"}
         for day, text in ((5, left), (6, right))
     ]  # fmt: skip
-    return collect_rules(roll_up_nights(build_batch(rows), RollUpSettings(across_rules=across)))
+    return collect_rules(roll_up_nights(build_batch(rows), RollUpSettings(periods=("week",), across_rules=across)))
 
 
 def log_rows(left: str | None, right: str | None, across: bool) -> set[str | None]:

@@ -414,7 +414,7 @@ def test_refusals_name_the_variable_of_the_environment(rankings, monkeypatch):
 
 def test_what_has_one_engine_asks_no_environment(spark, tmp_path, monkeypatch):
     monkeypatch.setenv("NDCG_SPARK_ENGINE", "local")
-    ended = run_command("roll-up", "--input", tmp_path / "no-metrics", "--output", tmp_path / "periods")
+    ended = run_command("business-link", "--input", tmp_path / "no-metrics", "--clicks", tmp_path)
     assert_refused(ended, "no-metrics")
     assert "NDCG_SPARK_ENGINE" not in ended.err
 
@@ -490,7 +490,7 @@ def test_without_spark_and_pandas(tmp_path):
             {},
             "--output 'prod.metrics' is not a folder",
         ),
-        (("roll-up", "--input", "metrics/", "--output", "periods/"), {}, "roll-up runs on Spark"),
+        (("business-link", "--input", "metrics/", "--clicks", "clicks/"), {}, "business-link runs on Spark"),
     ],
     ids=["catalog", "remote", "conf", "output", "another command"],
 )

@@ -84,10 +84,33 @@ def test_the_tables_are_those_of_the_commands_one_by_one(folder):
         ] == [{key: group for key, group in row.items() if key not in changed} for row in rows]
 
 
+def test_periods_of_means_and_of_comparisons_are_added_up_night_by_night(folder):
+    """A week of two nights has the queries of both, and their mean; the first night wrote a week of its own."""
+    periods = '\n[[step]]\ncommand = "roll-up"\nperiods = ["week"]\noutput = "./weeks"\n'
+    of_pairs = periods.replace('output = "./weeks"', 'name = "pairs"\ninput = "./comparisons"\noutput = "./pairs"')
+    write_file(FILE + periods + of_pairs)
+    for night, n_days in ((date(2026, 1, 30), 1), (NIGHT, 2)):
+        ended = run_night("--run-date", night)
+        assert ended.code == 0, ended.err
+        assert read_statuses(ended)["roll-up"] == read_statuses(ended)["pairs"] == "succeeded"
+        nights = [row for row in read_stored_rows(folder / "metrics") if (row["metric"], row["k"]) == ("ndcg", 1)]
+        for run in ("bm25", "vectors"):
+            of_run = [row for row in nights if row["run"] == run]
+            (week,) = [
+                row for row in read_stored_rows(folder / "weeks")
+                if (row["metric"], row["k"], row["run"]) == ("ndcg", 1, run)
+            ]  # fmt: skip
+            assert (str(week["period_end"]), week["n_days"]) == ("2026-02-01", n_days)
+            assert week["n_queries"] == sum(row["n_queries"] for row in of_run)
+            assert week["value"] == sum(row["value"] * row["n_queries"] for row in of_run) / week["n_queries"]
+        pairs = read_stored_rows(folder / "pairs")
+        assert {(row["run"], row["baseline"], row["n_days"]) for row in pairs} == {("vectors", "bm25", n_days)}
+
+
 def test_an_input_is_listed_once_and_read_once(folder):
     """Each file is opened for its footer and for its rows, by the step that evaluates it alone."""
     night = split_by_ranker(folder)
-    more = [("flag-changes", "flags"), ("report", "page.html")]
+    more = [("flag-changes", "flags"), ("roll-up", "periods"), ("report", "page.html")]
     steps = "".join(f'\n[[step]]\ncommand = "{name}"\noutput = "./{output}"\n' for name, output in more)
     write_file(FILE.replace("{run_date}.parquet", "{run_date}") + steps)
     with count_opened(night) as opened:

@@ -141,7 +141,7 @@ BAD = {
     find_classic_only_names: [(CORE, "df.rdd.count()"), (CORE, "spark.sparkContext"), (CORE, "getattr(df, '_jdf')")],
     find_unpacked_functions: [
         (CORE, "rows.mapInArrow(score, schema=s)"),
-        ("ndcg_spark.history.tasks", "def make_flagger(): pass"),
+        ("ndcg_spark.history.tasks.judging", "def make_flagger(): pass"),
     ],
     find_spelled_labels: [
         (HISTORY, 'f"{metric}@{k}"'),

@@ -54,7 +54,7 @@ def iterate_texts(source: Source) -> Iterator[ast.Constant]:
 
 
 OF_COMMANDS = re.compile(
-    rf"{PACKAGE}\.(main|nights|jobs|\w+\.(command|work|local_work|means|differences|flagging|printed|options|inputs|metric_rows|choice))\b"
+    rf"{PACKAGE}\.(main|nights|jobs|\w+\.(command|work|local_work|means|differences|flagging|rolling_up|printed|options|inputs|metric_rows|choice))\b"
 )
 
 

@@ -11,14 +11,14 @@ from support.reports import METRICS_DDL, build_metric_row
 
 from ndcg_spark import report
 from ndcg_spark.errors import NdcgSparkError
-from ndcg_spark.history import tasks
+from ndcg_spark.history.tasks import judging
 from ndcg_spark.reports import ReportLimits
 
 FIRST = date(2026, 1, 4)
 RUNS = ("a", "b", "c")
 SEGMENTS = [("country", "DE"), ("country", None), ("country", "ü"), ("country+device", '["DE", "phone"]'),
             ("country+device", "another text")]  # fmt: skip
-STATUSES = (tasks.LOW, tasks.HIGH, tasks.USUAL, tasks.RECOVERED, tasks.ONGOING, tasks.MISSING)
+STATUSES = (judging.LOW, judging.HIGH, judging.USUAL, judging.RECOVERED, judging.ONGOING, judging.MISSING)
 FLAGS_DDL = (
     "night date, run string, segment_by string, segment string, metric string, k int, status string, z double, "
     "limit double, value double, median double, std_error double, spread double, weekday string, dataset string, "
@@ -78,9 +78,9 @@ def test_random_tables(spark, also_without_spark, seed):
                 known = {name: more[name] for name in more if name not in ("flagged", "note", "rules")}
                 tables["metrics"].append(build_metric_row(run, night, null_or(value), null_or(0.01), **known))
                 z = null_or(float(round(random.normal() * 2)))
-                status, weekday = str(random.choice(STATUSES)), str(random.choice([tasks.BEFORE, "any"]))
+                status, weekday = str(random.choice(STATUSES)), str(random.choice([judging.BEFORE, "any"]))
                 if seed == 0 and night == nights[-1]:
-                    status, z = tasks.LOW, None if segment == "DE" else 0.0
+                    status, z = judging.LOW, None if segment == "DE" else 0.0
                 flag = (
                     night,
                     null_or(run) if run == "a" else run,

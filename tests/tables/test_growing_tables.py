@@ -14,8 +14,8 @@ from ndcg_spark.clicks.frames import _ESTIMATES
 from ndcg_spark.comparison.frames import COMPARISON_SCHEMA
 from ndcg_spark.errors import OutputRefusedError
 from ndcg_spark.evaluation.frames.summary import METRIC_SCHEMA
-from ndcg_spark.history.frames import PERIODS_OF_PAIRS, ROLL_UP_COLUMNS
-from ndcg_spark.history.tasks import FLAG_COLUMNS
+from ndcg_spark.history.frames import PERIODS_OF_MEANS, PERIODS_OF_PAIRS
+from ndcg_spark.history.tasks.judging import FLAG_COLUMNS
 from ndcg_spark.jobs.outputs import REJECT_SCHEMA
 from ndcg_spark.jobs.run_log import RUN_LOG_SCHEMA
 from ndcg_spark.sources.formats import open_table
@@ -30,7 +30,7 @@ OURS = {
     "table of rejected rows": REJECT_SCHEMA.names,
     "run log": RUN_LOG_SCHEMA.names,
     "comparison table": COMPARISON_SCHEMA.fieldNames(),
-    "table of periods": list(ROLL_UP_COLUMNS),
+    "table of periods": PERIODS_OF_MEANS.fieldNames(),
     "table of compared periods": PERIODS_OF_PAIRS.fieldNames(),
     "table of flags": list(FLAG_COLUMNS),
     "table of business links": list(LINK_COLUMNS),

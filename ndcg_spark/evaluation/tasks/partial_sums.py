@@ -370,16 +370,19 @@ def _format_value(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def merge_partials(rows: pa.Table) -> pa.RecordBatch:
-    """Merge rows of `PARTIAL_SCHEMA`, perhaps with `rules`, by group, as input of `compute_means`."""
+def merge_partials(rows: pa.Table, keys: Sequence[str] = GROUP_KEYS) -> pa.RecordBatch:
+    """Merge rows of `PARTIAL_SCHEMA`, perhaps with `rules`, by group, as input of `compute_means`.
+
+    Groups come in the order of their first rows.
+    """
     aggregates = {count: ["sum", "count"] for count in GROUP_COUNTS} | {labels.ASKED: ["min"], "row": ["list"]}
     aggregates |= {RULES: ["distinct"]} if RULES in rows.column_names else {}
     numbered = rows.drop_columns(["state"]).append_column("row", pa.array(np.arange(rows.num_rows)))
-    grouped = numbered.group_by(list(GROUP_KEYS), use_threads=False).aggregate(
+    grouped = numbered.group_by(list(keys), use_threads=False).aggregate(
         [(column, function) for column, functions in aggregates.items() for function in functions]
     )
     lists = concat_chunks(grouped.combine_chunks().column("row_list"))
-    columns = {key: grouped.column(key) for key in GROUP_KEYS}
+    columns = {key: grouped.column(key) for key in keys}
     columns[labels.ASKED] = grouped.column(f"{labels.ASKED}_min")
     for count in GROUP_COUNTS:
         columns[count] = grouped.column(f"{count}_sum")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from calendar import monthrange
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from fractions import Fraction
 from itertools import groupby, islice, pairwise, product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ndcg_spark.comparison import kernels
 from ndcg_spark.comparison.kernels import (
@@ -24,13 +26,16 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing
 from ndcg_spark.comparison.tasks.pairing import group_whole_units
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import int_values, list_offsets
+from ndcg_spark.core.batches import concat_chunks, int_values, list_offsets
 from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import IntArray
-from ndcg_spark.errors import InputRefusedError, option
+from ndcg_spark.core.student import t_quantile
+from ndcg_spark.errors import InputRefusedError, InvalidParameterError, option
 from ndcg_spark.evaluation.rules import RULES
-from ndcg_spark.history.settings import EPOCH, RollUpSettings
-from ndcg_spark.history.tasks import (
+from ndcg_spark.evaluation.tasks.partial_sums import compute_means, merge_partials
+from ndcg_spark.evaluation.tasks.stored import CONFIG_HASH, CONVENTION, SUMMARY_SCHEMA
+from ndcg_spark.history.settings import EPOCH, MAX_PERIOD_DAYS, NIGHT, RollUpSettings
+from ndcg_spark.history.tasks.judging import (
     SERIES,
     build_schema,
     combine_series_rules,
@@ -44,19 +49,132 @@ from ndcg_spark.metrics.normalized_gain import NDCG
 SERIES_OF_PAIRS = ("baseline", *SERIES)
 CHOICES = ("seed", "n_replicates", "cluster_by", "unpaired")
 """Columns that must be the same for all nights of a period."""
+STORED = (*summing.COUNTS[:-1], *CHOICES, "note", "difference", "verdict", "state")
+"""Columns of a comparison table that are added up, beside those of the series."""
 FAMILY = "family"
 """Hash of period and baseline, by which rows are sorted for `decide_families`."""
 PERIOD = ("period", "period_start", "period_end")
+SERIES_KEY = "series"
+"""Hash of a series, by which rows are sorted for `roll_up_means`."""
+_ROWS_PER_CHUNK = 5_000
+"""Rows of nights that are added up at once; each is in up to nine periods."""
 _FIRST = ("run", "baseline", *SERIES[1:])
-PERIOD_SCHEMA = pa.schema(
-    [
-        *build_schema({"period": "string", "period_start": "date", "period_end": "date"}),
-        *(finishing.RESULT_SCHEMA.field(name) for name in _FIRST),
-        *build_schema({"n_days": "bigint", "missing_days": "array<date>"}),
-        *build_schema(dict.fromkeys(("convention", "config_hash", "independence"), "string")),
-        *(field for field in finishing.RESULT_SCHEMA if field.name not in (*_FIRST, "replicates")),
+
+
+def _build_period_schema(results: pa.Schema, keys: Sequence[str], left_out: str = "") -> pa.Schema:
+    """Build the schema of periods: their keys, their days, what their nights share, and columns of `results`."""
+    return pa.schema(
+        [
+            *build_schema({"period": "string", "period_start": "date", "period_end": "date"}),
+            *(results.field(name) for name in keys),
+            *build_schema({"n_days": "bigint", "missing_days": "array<date>"}),
+            *build_schema(dict.fromkeys((CONVENTION, CONFIG_HASH, "independence"), "string")),
+            *(field for field in results if field.name not in (*keys, left_out)),
+        ]
+    )
+
+
+PERIOD_SCHEMA = _build_period_schema(finishing.RESULT_SCHEMA, _FIRST, "replicates")
+"""Periods of a comparison table."""
+MEANS_SCHEMA = _build_period_schema(SUMMARY_SCHEMA, SERIES)
+"""Periods of a metric table."""
+
+
+def list_periods(night: date, as_of: date, settings: RollUpSettings) -> list[tuple[str, date, date]]:
+    """List the requested periods that a night is in: name, first and last day. None is empty up to `as_of`.
+
+    >>> list_periods(date(2026, 2, 3), date(2026, 2, 3), RollUpSettings(periods=("week", "rolling_7")))[0][1:]
+    (datetime.date(2026, 2, 2), datetime.date(2026, 2, 8))
+    """
+    monday, first = night - timedelta(days=night.weekday()), night.replace(day=1)
+    ends = [night + timedelta(days=ahead) for ahead in range(min(6, (as_of - night).days) + 1)]
+    extents = {
+        "week": [(monday, monday + timedelta(days=6))],
+        "month": [(first, night.replace(day=monthrange(night.year, night.month)[1]))],
+        "rolling_7": [(end - timedelta(days=6), end) for end in ends],
+    }
+    return [
+        (name, start, end)
+        for name in dict.fromkeys(settings.periods)
+        for start, end in extents[name]
+        if end >= (settings.start or end) and start <= (settings.end or start)
     ]
-)
+
+
+def roll_up_means(
+    batches: Iterator[pa.RecordBatch], settings: RollUpSettings, day_quantiles: Sequence[float] | None
+) -> Iterator[pa.RecordBatch]:
+    """Add up nights of a metric table, sorted by `SERIES_KEY`, to `MEANS_SCHEMA`.
+
+    `day_quantiles` are those of `find_day_quantiles`.
+    """
+    for rows in group_whole_units(batches, SERIES_KEY, _ROWS_PER_CHUNK):
+        as_of = rows.column("as_of")[0].as_py()
+        nights = _repeat_by_period(pa.Table.from_batches([rows]), as_of, settings)
+        if nights.num_rows:
+            merged = _add_days(merge_partials(nights, (*PERIOD, *SERIES)), nights, as_of)
+            independence = pa.repeat("query_day" if day_quantiles is None else "day", merged.num_rows)
+            merged = merged.append_column("independence", independence)
+            for means in compute_means(iter([merged]), settings.confidence, day_quantiles, settings.across_rules):
+                yield means.select(MEANS_SCHEMA.names).cast(MEANS_SCHEMA)
+
+
+def find_day_quantiles(settings: RollUpSettings) -> list[float] | None:
+    """Return Student's t for 2 to `MAX_PERIOD_DAYS` days if these are independent; refuse `independence=query`."""
+    if settings.independence == "query":
+        raise InvalidParameterError(
+            f"{option('independence', 'query')} needs replicates, which a metric table does not have; choose "
+            "query_day or day."
+        )
+    if settings.independence != "day":
+        return None
+    return [t_quantile((1 + settings.confidence) / 2, days - 1) for days in range(2, MAX_PERIOD_DAYS + 1)]
+
+
+def _repeat_by_period(rows: pa.Table, as_of: date, settings: RollUpSettings) -> pa.Table:
+    """Return each row of a night once for each of its periods, with the columns `PERIOD`."""
+    nights = concat_chunks(rows.column(NIGHT)).dictionary_encode()
+    of_nights = [
+        [dict(zip(PERIOD, period, strict=True)) for period in list_periods(night, as_of, settings)]
+        for night in nights.dictionary.to_pylist()
+    ]
+    of_rows = pa.array(of_nights, pa.list_(pa.struct([MEANS_SCHEMA.field(name) for name in PERIOD]))).take(
+        nights.indices
+    )
+    repeated = rows.take(pc.list_parent_indices(of_rows))
+    for name, column in zip(PERIOD, of_rows.flatten().flatten(), strict=True):
+        repeated = repeated.append_column(name, column)
+    return repeated
+
+
+def _add_days(merged: pa.RecordBatch, nights: pa.Table, as_of: date) -> pa.RecordBatch:
+    """Add days and what the nights of each period share; refuse a night that a period has twice."""
+    shared = [(name, function) for name in (CONVENTION, CONFIG_HASH) for function in ("min", "max")]
+    groups = nights.group_by([*PERIOD, *SERIES], use_threads=False).aggregate([(NIGHT, "list"), *shared])
+    missing_days = []
+    for row in groups.select([*PERIOD, "metric", f"{NIGHT}_list"]).to_pylist():
+        period, start, end, metric, days = row.values()
+        if len(set(days)) < len(days):
+            raise InputRefusedError(
+                f"a night appears twice in the {period} from {start} to {end} of {metric}; keep the rows of one data "
+                "set."
+            )
+        missing_days.append(_list_missing_days(start, min(end, as_of), days))
+    columns = {
+        "n_days": pc.list_value_length(groups.column(f"{NIGHT}_list")),
+        "missing_days": pa.array(missing_days, MEANS_SCHEMA.field("missing_days").type),
+    }
+    for name in (CONVENTION, CONFIG_HASH):
+        low, high = groups.column(f"{name}_min"), groups.column(f"{name}_max")
+        columns[name] = pc.if_else(pc.equal(low, high), low, pa.scalar(None, pa.string()))
+    for name, column in columns.items():
+        merged = merged.append_column(name, concat_chunks(column))
+    return merged
+
+
+def _list_missing_days(start: date, last: date, days: Collection[date]) -> list[date]:
+    all_days = (start + timedelta(days=ahead) for ahead in range((last - start).days + 1))
+    return [day for day in all_days if day not in days]
 
 
 @dataclass(slots=True)
@@ -135,8 +253,8 @@ def _sum_periods(nights: Iterator[StoredNight], settings: RollUpSettings) -> Ite
         for night in series:
             complete = [key for key in open_periods if key[-1] < night.row["night"]]
             yield from (_build_period_row(key, open_periods.pop(key), settings) for key in complete)
-            for period in night.row["periods"]:
-                open_periods.setdefault(tuple(period[name] for name in PERIOD), PeriodSums()).add(night)
+            for period in list_periods(night.row[NIGHT], night.row["as_of"], settings):
+                open_periods.setdefault(period, PeriodSums()).add(night)
         yield from (_build_period_row(key, sums, settings) for key, sums in open_periods.items())
 
 
@@ -150,15 +268,13 @@ def _build_period_row(key: tuple[Any, ...], period: PeriodSums, settings: RollUp
     if independence == "query":
         _require_replicates(series, period)
     _, start, end = key
-    last = min(end, first["as_of"])
     nights = {night["night"] for night in period.nights}
-    days = [start + timedelta(days=ahead) for ahead in range((last - start).days + 1)]
     row = dict(zip(PERIOD, key, strict=True)) | series
     row |= {name: first[name] for name in CHOICES}
-    row |= {name: find_common_value(period.nights, name) for name in ("convention", "config_hash")}
+    row |= {name: find_common_value(period.nights, name) for name in (CONVENTION, CONFIG_HASH)}
     row[RULES] = combine_series_rules(series, period.nights, across=settings.across_rules)
     row[labels.ASKED] = min(filter(None, (night.get(labels.ASKED) for night in period.nights)), default=None)
-    row |= {"n_days": len(nights), "missing_days": [day for day in days if day not in nights]}
+    row |= {"n_days": len(nights), "missing_days": _list_missing_days(start, min(end, first["as_of"]), nights)}
     row |= {"independence": independence, "state": period.group.sums.state.tolist(), "n_replicates": 0}
     row |= _ESTIMATES[independence](period, _create_comparison_settings(settings))
     is_empty = all(finishing.ONE_SIDE_EMPTY in (night["note"] or "").split(",") for night in period.nights)
