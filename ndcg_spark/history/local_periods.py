@@ -80,7 +80,7 @@ def _sort_by(rows: pa.Table, key: str, columns: Sequence[str]) -> Iterator[pa.Re
     """Put rows with the same `columns` next to each other, in their order, and add their number as `key`."""
     _, members = group_rows(columns, rows)
     ordered = rows.take(members.values).append_column(key, pc.list_parent_indices(members))
-    return iter(ordered.combine_chunks().to_batches())
+    return iter(ordered.combine_chunks().to_batches(period_sums.ROWS_PER_CHUNK))
 
 
 def _to_table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

@@ -84,16 +84,14 @@ class LocalRollUp(RollUpBase):
         return [SliceKey(*key.values()) for key in keys.select(["period_end", self.by, "period"]).to_pylist()]
 
     def list_periods(self, newest: int | None = None) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._periods.drop_columns(["state"]).to_pylist()
+        rows = self._periods.drop_columns(["state"])
         if newest is None:
-            return rows
-        printed = [
-            row
-            for row in rows
-            if (self.settings.verbose or not row["segment_by"]) and row["metric"] not in self.hidden_metrics
-        ]
-        printed.sort(key=self.sort_key)
-        return sorted(printed, key=lambda row: row["period_end"], reverse=True)[:newest]
+            return rows.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
+        rows = rows.filter(pc.invert(pc.is_in(rows.column("metric"), pa.array(self.hidden_metrics, pa.string()))))
+        if not self.settings.verbose:
+            rows = rows.filter(pc.equal(rows.column("segment_by"), ""))
+        ordered = sorted(rows.to_pylist(), key=self.sort_key)
+        return sorted(ordered, key=lambda row: row["period_end"], reverse=True)[:newest]
 
     def period_table(self, facts: Mapping[str, Any]) -> Frame:
         return add_provenance_to_table(self._periods, facts, PROVENANCE)

@@ -56,7 +56,7 @@ FAMILY = "family"
 PERIOD = ("period", "period_start", "period_end")
 SERIES_KEY = "series"
 """Hash of a series, by which rows are sorted for `roll_up_means`."""
-_ROWS_PER_CHUNK = 5_000
+ROWS_PER_CHUNK = 5_000
 """Rows of nights that are added up at once; each is in up to nine periods."""
 _FIRST = ("run", "baseline", *SERIES[1:])
 
@@ -108,7 +108,7 @@ def roll_up_means(
 
     `day_quantiles` are those of `find_day_quantiles`.
     """
-    for rows in group_whole_units(batches, SERIES_KEY, _ROWS_PER_CHUNK):
+    for rows in group_whole_units(batches, SERIES_KEY, ROWS_PER_CHUNK):
         as_of = rows.column("as_of")[0].as_py()
         nights = _repeat_by_period(pa.Table.from_batches([rows]), as_of, settings)
         if nights.num_rows:
