@@ -48,6 +48,7 @@ from ndcg_spark.history.plan import (
     require_query_columns,
 )
 from ndcg_spark.history.settings import (
+    COMPARISON_TABLE,
     EPOCH,
     LIMITS,
     METRIC_TABLE,
@@ -61,18 +62,15 @@ from ndcg_spark.history.settings import (
 )
 from ndcg_spark.history.tasks import judging, period_sums
 
-PERIODS_OF_NIGHT = "periods"
-"""Column with the periods of a night."""
 
-
-def select_series_rows(metrics: DataFrame) -> DataFrame:
-    """Select a metric table with `night` in place of `run_date`, and keys in their stored types; lazy."""
+def select_series_rows(metrics: DataFrame, table: str = METRIC_TABLE) -> DataFrame:
+    """Select a table of results with `night` in place of `run_date`, and keys in their stored types; lazy."""
     for name in ("run_date", *judging.SERIES):
-        require_column(metrics, name, "column of a metric table", METRIC_TABLE)
-    k = number_column(metrics, "k", "column of a metric table", METRIC_TABLE).cast("int")
+        require_column(metrics, name, f"column of a {table}", table)
+    k = number_column(metrics, "k", f"column of a {table}", table).cast("int")
     by = F.coalesce(F.col("segment_by").cast("string"), F.lit(""))  # csv and json write no empty text
     keys = {
-        NIGHT: night_column(metrics, METRIC_TABLE),
+        NIGHT: night_column(metrics, table),
         "run": F.coalesce(F.col("run").cast("string"), F.lit("")),
         "segment_by": by,
         "segment": segment_column(by),
@@ -336,7 +334,7 @@ def _read_number(rows: DataFrame, name: str) -> Column:
 
 
 PERIODS_OF_MEANS: T.StructType = from_arrow_schema(period_sums.MEANS_SCHEMA)
-PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(period_sums.PERIOD_SCHEMA)
+PERIODS_OF_PAIRS: T.StructType = from_arrow_schema(period_sums.PAIRS_SCHEMA)
 
 
 def roll_up_table(metrics: DataFrame, settings: RollUpSettings) -> DataFrame:
@@ -364,7 +362,7 @@ def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> Da
     """Add up the nights of a comparison table. Lazy; replicates are read only if they may be needed."""
     require_scipy()
     for name in ("baseline", *period_sums.STORED):
-        require_column(comparisons, name, "column of a comparison table", "comparison table")
+        require_column(comparisons, name, f"column of a {COMPARISON_TABLE}", COMPARISON_TABLE)
     columns = [
         *period_sums.SERIES_OF_PAIRS,
         *period_sums.STORED,
@@ -372,7 +370,7 @@ def _roll_up_comparisons(comparisons: DataFrame, settings: RollUpSettings) -> Da
     ]
     if settings.independence in (None, "query") and "replicates" in comparisons.columns:
         columns.append("replicates")
-    rows = select_nights(select_series_rows(comparisons), columns, settings)
+    rows = select_nights(select_series_rows(comparisons, COMPARISON_TABLE), columns, settings)
     by_series = rows.repartition(*exact_cols(period_sums.SERIES_OF_PAIRS)).sortWithinPartitions(
         *exact_cols([*period_sums.SERIES_OF_PAIRS, NIGHT])
     )
@@ -433,7 +431,7 @@ def roll_up(
 
     Notes
     -----
-    Queries weigh, not days. Spark cost: one small shuffle (nine rows per row of the table), no action, one pass
+    Queries weigh, not days. Spark cost: one shuffle of the rows and their states, no action, one pass
     through Python workers; without `as_of` the dates are read once more. Comparisons: two shuffles, the first of the
     stored replicates (once per night), and two passes.
     """

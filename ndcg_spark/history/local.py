@@ -107,7 +107,7 @@ def judge_nights(
 ) -> pa.Table:
     """Judge nights by the nights before them, as described in `flag_changes`; `rows` are of `read_metric_rows`."""
     if per_query is None:
-        return _to_table(
+        return to_table(
             judging.flag_nights(collect_series(rows, settings), settings), judging.build_schema(judging.FLAG_COLUMNS)
         )
     require_scipy()
@@ -116,12 +116,12 @@ def judge_nights(
     series = selected.group_by(["segment_by", "metric", "k"]).aggregate([]).to_pylist()
     comparison = create_comparison_settings(series, per_query.info, query)
     judged = judging.flag_nights(collect_series(rows, settings), settings, judging.TO_PAIR_COLUMNS)
-    nights = _to_table(judged, judging.build_schema(judging.TO_PAIR_COLUMNS))
+    nights = to_table(judged, judging.build_schema(judging.TO_PAIR_COLUMNS))
     nights = nights.append_column("later", nights["night"]).append_column("earlier", nights["before"])
     compare = _prepare_pairs(per_query, comparison)
     paired = nights.drop_columns([*judging.PAIR_OF_FLAG]).append_column("paired", compare(nights))
     schema = pa.schema([*paired.schema, *judging.build_schema(judging.PAIR_OF_FLAG)])
-    requested = _to_table(judging.request_pairs(iter(paired.to_batches())), schema)
+    requested = to_table(judging.request_pairs(iter(paired.to_batches())), schema)
     with_flags: list[dict[str, Any]] = []
     for row, of_flag in zip(requested.to_pylist(), compare(requested).to_pylist(), strict=True):
         if row["later"] is None:
@@ -133,7 +133,7 @@ def judge_nights(
     return pa.Table.from_pylist(flags, judging.build_schema(judging.FLAG_COLUMNS))
 
 
-def _to_table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+def to_table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches(list(batches), schema)
 
 

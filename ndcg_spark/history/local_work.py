@@ -22,10 +22,10 @@ from ndcg_spark.history.local import (
     select_nights,
 )
 from ndcg_spark.history.local_periods import (
+    check_roll_up,
     find_period_obstacle,
     is_comparison,
     read_period_rows,
-    require_period_columns,
     roll_up_table,
 )
 from ndcg_spark.history.plan import MAX_NAMES, build_absence_error
@@ -55,25 +55,25 @@ class LocalRollUp(RollUpBase):
     def __init__(self, job: Job[RollUpJobSettings]) -> None:
         super().__init__(job)
         self._table: LocalTable = job.engine.opened["input"]
-        require_period_columns(self._table.info, self.settings.rows)
+        self.is_comparison = is_comparison(self._table.info)
+        check_roll_up(self._table.info, self.settings.rows, self.settings.roll_up)
 
     @staticmethod
     def open_tables(request: Request[RollUpJobSettings]) -> dict[str, LocalTable] | str:
         """Open the table, or return the reason why Spark has to read it."""
         tables = open_sources(request)
-        return tables if isinstance(tables, str) else find_period_obstacle(tables["input"]) or tables
-
-    @property
-    def is_comparison(self) -> bool:
-        return is_comparison(self._table.info)
+        if isinstance(tables, str):
+            return tables
+        return find_period_obstacle(tables["input"], request.settings.roll_up) or tables
 
     @property
     def input_name(self) -> str:
         return self._table.name
 
     def find_nights(self) -> Nights:
-        rows, until = read_period_rows(self._table), self.settings.roll_up.as_of
-        self._rows, nights = _find_nights(rows, self._table.name, self.settings.rows, until)
+        settings = self.settings.roll_up
+        rows = read_period_rows(self._table, settings)
+        self._rows, nights = _find_nights(rows, self._table.name, self.settings.rows, settings.as_of)
         return nights
 
     def add_up(self, settings: RollUpSettings) -> None:
@@ -83,7 +83,7 @@ class LocalRollUp(RollUpBase):
         keys = self._periods.group_by(["period_end", self.by, "period"]).aggregate([])
         return [SliceKey(*key.values()) for key in keys.select(["period_end", self.by, "period"]).to_pylist()]
 
-    def list_periods(self, newest: int | None = None) -> list[dict[str, Any]]:
+    def list_rows(self, newest: int | None = None) -> list[dict[str, Any]]:
         rows = self._periods.drop_columns(["state"])
         if newest is None:
             return rows.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
@@ -188,6 +188,8 @@ def _select_rows(rows: pa.Table, requested: MetricRows) -> pa.Table:
             rows = rows.filter(pc.equal(rows.column(name), value))
     metrics, ks = rows.column("metric"), rows.column("k")
     if not requested.metrics:
+        if not requested.WITHOUT:
+            return rows
         is_left_out = pc.is_in(metrics, pa.array(requested.WITHOUT, pa.string()))
         return rows.filter(pc.and_(metrics.is_valid(), pc.invert(is_left_out)))
     selected = pa.chunked_array([pa.repeat(False, rows.num_rows)])

@@ -17,7 +17,7 @@ from ndcg_spark.evaluation.rules import RULES, format_rules_notes
 from ndcg_spark.history.flagging import Nights, add_provenance_columns
 from ndcg_spark.history.settings import COMPANIONS, RollUpJobSettings, RollUpSettings
 from ndcg_spark.history.tasks.judging import SERIES, format_series
-from ndcg_spark.history.tasks.period_sums import MEANS_SCHEMA, PERIOD_SCHEMA
+from ndcg_spark.history.tasks.period_sums import MEANS_SCHEMA, PAIRS_SCHEMA
 from ndcg_spark.jobs.outputs import SOURCE_TIME
 from ndcg_spark.jobs.printing import print_rows
 from ndcg_spark.jobs.runner import Outcome, Work
@@ -29,14 +29,11 @@ MAX_PERIODS = 40
 
 
 class RollUpBase(Work[RollUpJobSettings], ABC):
-    """Add up nights."""
+    """Add up nights. Subclasses set `is_comparison`: whether the input is a comparison table."""
+
+    is_comparison: bool
 
     # ---------------------------------------------------------------------------------------- methods of each engine
-
-    @property
-    @abstractmethod
-    def is_comparison(self) -> bool:
-        """Whether the input is a comparison table."""
 
     @property
     @abstractmethod
@@ -56,8 +53,8 @@ class RollUpBase(Work[RollUpJobSettings], ABC):
         """List the distinct nights (last days), runs (`by`) and parts (names) of periods."""
 
     @abstractmethod
-    def list_periods(self, newest: int | None = None) -> list[dict[str, Any]]:
-        """List the rows of periods, without states; with `newest`, so many of the last ones that are printed."""
+    def list_rows(self, newest: int | None = None) -> list[dict[str, Any]]:
+        """List the rows of periods, without states; with `newest`, at most so many: the latest of those to print."""
 
     @abstractmethod
     def period_table(self, facts: Mapping[str, Any]) -> Frame:
@@ -81,7 +78,7 @@ class RollUpBase(Work[RollUpJobSettings], ABC):
         return [*dict.fromkeys((self.by, *SERIES))]
 
     def schemas(self) -> Mapping[str, pa.Schema]:
-        return {"output": add_provenance_columns(PERIOD_SCHEMA if self.is_comparison else MEANS_SCHEMA)}
+        return {"output": add_provenance_columns(PAIRS_SCHEMA if self.is_comparison else MEANS_SCHEMA)}
 
     def run(self) -> Outcome:
         """Find the nights and add them up."""
@@ -95,8 +92,8 @@ class RollUpBase(Work[RollUpJobSettings], ABC):
             keys = tuple(self.list_keys())
             if not keys:
                 raise InputRefusedError("no night of the table is in a requested period")
-            shown = sorted(self.list_periods(MAX_PERIODS + 1), key=self.sort_key)
-            all_rows = sorted(self.list_periods(), key=self.sort_key) if self.job.is_requested("json") else []
+            shown = sorted(self.list_rows(MAX_PERIODS + 1), key=self.sort_key)
+            all_rows = sorted(self.list_rows(), key=self.sort_key) if self.job.is_requested("json") else []
         facts = {
             "periods": all_rows,  # empty unless JSON was requested
             "as_of": str(settings.as_of),

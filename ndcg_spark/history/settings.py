@@ -16,7 +16,7 @@ from ndcg_spark.metrics import MetricAt, direction_of
 from ndcg_spark.metrics.normalized_gain import NDCG
 
 EPOCH = date(1970, 1, 1)
-METRIC_TABLE = "metric table"
+METRIC_TABLE, COMPARISON_TABLE = "metric table", "comparison table"
 NIGHT = "night"
 """Column of a metric table in place of `run_date`."""
 Period: TypeAlias = Literal["week", "month", "rolling_7"]
@@ -141,9 +141,11 @@ class RollUpSettings:
     @property
     def read(self) -> tuple[date | None, date | None]:
         """First and last night that the periods can need; no week or rolling week is longer than a month."""
-        first = None if self.start is None else min(self.start - timedelta(days=6), self.start.replace(day=1))
-        last = None if self.end is None else self.end + timedelta(days=MAX_PERIOD_DAYS)
-        return first, last
+        first, last = self.start, self.end
+        ahead = MAX_PERIOD_DAYS - 1 if "month" in self.periods else 6
+        if first is not None:
+            first = min(first - timedelta(days=6), first.replace(day=1) if "month" in self.periods else first)
+        return first, None if last is None else last + timedelta(days=ahead)
 
 
 def read_limits(text: str) -> tuple[tuple[int, float], ...]:

@@ -15,6 +15,7 @@ from ndcg_spark.history import frames
 from ndcg_spark.history.flagging import MAX_FLAGS, PROVENANCE, FlagChangesBase, Nights, choose_nights
 from ndcg_spark.history.rolling_up import RollUpBase
 from ndcg_spark.history.settings import (
+    COMPARISON_TABLE,
     METRIC_TABLE,
     FlagJobSettings,
     FlagSettings,
@@ -35,14 +36,14 @@ from ndcg_spark.tables import SliceKey
 from ndcg_spark.tables.slices import Frame
 
 
-def select_rows(table: Table, requested: MetricRows) -> DataFrame:
-    """Select the requested rows, of all data sets if none was named; lazy."""
+def select_rows(table: Table, requested: MetricRows, label: str = METRIC_TABLE) -> DataFrame:
+    """Select the requested rows, of all data sets if none was named; lazy. `label` says in messages what it is."""
     frame = table.frame
     for name, value in {"dataset": requested.dataset, "config_hash": requested.config_hash}.items():
         if value is not None:
-            require_column(frame, name, f"--{name.replace('_', '-')}", "metric table")
+            require_column(frame, name, f"--{name.replace('_', '-')}", label)
             frame = frame.where(F.col(name) == value)
-    require_column(frame, "metric", "column of a metric table", "metric table")
+    require_column(frame, "metric", f"column of a {label}", label)
     if not requested.metrics:
         return frame.where(~F.col("metric").isin(*requested.WITHOUT)) if requested.WITHOUT else frame
     selected = F.lit(False)
@@ -94,12 +95,10 @@ class RollUp(RollUpBase):
 
     def __init__(self, job: Job[RollUpJobSettings]) -> None:
         super().__init__(job)
-        self.rows = select_rows(self.tables["input"], self.settings.rows)
+        self.is_comparison = frames.is_comparison(self.tables["input"].frame)
+        label = COMPARISON_TABLE if self.is_comparison else METRIC_TABLE
+        self.rows = select_rows(self.tables["input"], self.settings.rows, label)
         frames.roll_up_table(self.rows, self.settings.roll_up)
-
-    @property
-    def is_comparison(self) -> bool:
-        return frames.is_comparison(self.tables["input"].frame)
 
     @property
     def input_name(self) -> str:
@@ -118,7 +117,7 @@ class RollUp(RollUpBase):
         """Run an action."""
         return [SliceKey(*key) for key in self._periods.select("period_end", self.by, "period").distinct().collect()]
 
-    def list_periods(self, newest: int | None = None) -> list[dict[str, Any]]:
+    def list_rows(self, newest: int | None = None) -> list[dict[str, Any]]:
         """Run an action."""
         rows = self._periods.drop("state")
         if newest is not None:

@@ -12,13 +12,12 @@ from zoneinfo import ZoneInfo
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 from support.spark_rankings import session_settings
 
 from ndcg_spark import evaluate
 from ndcg_spark.core.columns import format_utc, mark_text_table, time_column
-from ndcg_spark.history.frames import NIGHT, PERIODS_OF_NIGHT, select_nights
 from ndcg_spark.history.settings import RollUpSettings
+from ndcg_spark.history.tasks.period_sums import list_periods
 from ndcg_spark.judgments.frames import judge_events
 from ndcg_spark.judgments.settings import EventSettings
 
@@ -215,17 +214,13 @@ def test_the_minute_of_a_report_is_that_of_utc(spark, instants, session):
 @few
 @given(nights=st.lists(st.dates(date(1, 2, 1), date(9999, 11, 30)), min_size=30, max_size=150, unique=True))
 @example(nights=[date(1900, 2, 28), date(2000, 2, 29), date(1969, 12, 31), date(2024, 12, 30), date(2024, 2, 29)])
-def test_the_periods_that_hold_a_night(spark, nights):
-    settings = RollUpSettings(periods=("week", "month", "rolling_7"), as_of=date(9999, 12, 31))
-    rows = spark.createDataFrame([(night,) for night in nights], T.StructType([T.StructField(NIGHT, T.DateType())]))
-    day = timedelta(days=1)
-    expected = {}
+def test_the_periods_of_a_night(nights):
+    settings, day = RollUpSettings(periods=("week", "month", "rolling_7")), timedelta(days=1)
     for night in nights:
         monday, first = night - night.weekday() * day, night.replace(day=1)
-        expected[night] = {
+        expected = [
             ("week", monday, monday + 6 * day),
             ("month", first, night.replace(day=monthrange(night.year, night.month)[1])),
             *(("rolling_7", night + (ahead - 6) * day, night + ahead * day) for ahead in range(7)),
-        }
-    actual = select_nights(rows, [], settings).collect()
-    assert {row[NIGHT]: {tuple(cell) for cell in row[PERIODS_OF_NIGHT]} for row in actual} == expected
+        ]
+        assert list_periods(night, date(9999, 12, 31), settings) == expected

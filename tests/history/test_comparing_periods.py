@@ -14,7 +14,7 @@ from support.expectations import near
 from ndcg_spark.comparison.kernels import hash_words
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.history.settings import RollUpSettings
-from ndcg_spark.history.tasks.period_sums import FAMILY, PERIOD_SCHEMA, decide_families, list_periods, roll_up_nights
+from ndcg_spark.history.tasks.period_sums import FAMILY, PAIRS_SCHEMA, decide_families, roll_up_nights
 
 DAYS = [
     {"s1": (0.50, 0.65), "s2": (0.30, 0.42), "s3": (0.80, 0.78), "s4": (0.40, 0.52)},
@@ -78,26 +78,6 @@ def test_companions_stay_untested_in_periods():
         assert {(row["p_holm"], row["family_size"]) for row in both} == {(min(1, 2 * p), 2)}
 
 
-def test_periods_of_a_night_are_those_of_the_calendar():
-    """By trying every day: the same ISO week, the same month, and the seven days up to a known night."""
-    days = [date(2023, 12, 20) + timedelta(days=ahead) for ahead in range(90)]  # with a new year and a 29 February
-    for night in days[14:-14]:
-        as_of = night + timedelta(days=night.day % 9)
-        actual = list_periods(night, as_of, RollUpSettings(end=night))
-        weeks = [day for day in days if day.isocalendar()[:2] == night.isocalendar()[:2]]
-        months = [date(night.year, night.month, 1), date(night.year, night.month, get_days_of_month(night))]
-        rolling = [
-            ("rolling_7", day - timedelta(days=6), day)
-            for day in days
-            if night <= day <= as_of and day - timedelta(days=6) <= night
-        ]
-        assert actual == [("week", weeks[0], weeks[-1]), ("month", *months), *rolling]
-
-
-def get_days_of_month(night):
-    return {2: 29, 4: 30, 6: 30, 9: 30, 11: 30}.get(night.month, 31)
-
-
 @pytest.mark.parametrize(
     ("metric", "verdict", "wins"), [("ndcg", "better", 8), ("ils", "worse", 3), ("rbp_residual", "higher", 8)]
 )
@@ -140,7 +120,7 @@ def rolled(rows, settings=None, *, rows_per_batch=2):
     family = [hash((row["period_start"], row["baseline"])) for row in actual.to_pylist()]
     actual = actual.append_column(FAMILY, pa.array(family, pa.int64())).sort_by(FAMILY)
     decided = run_worker(decide_families, [actual], settings)
-    assert decided.schema == PERIOD_SCHEMA
+    assert decided.schema == PAIRS_SCHEMA
     return decided.to_pylist()
 
 

@@ -114,6 +114,9 @@ def test_a_changed_night_touches_its_periods_alone(table, every):
     changed = date(2026, 1, 28)
     some = by_period(roll_up_table(table, RollUpSettings(start=changed, end=changed)))
     assert some == {key: row for key, row in every.items() if key[1] <= changed <= key[2]}
+    for kinds in (("week",), ("rolling_7",), ("week", "month")):  # others need fewer nights
+        few = by_period(roll_up_table(table, RollUpSettings(periods=kinds, start=changed, end=changed)))
+        assert few == {key: row for key, row in some.items() if key[0] in kinds}
     assert {key[:3] for key in some} == {
         ("week", date(2026, 1, 26), date(2026, 2, 1)),
         ("month", date(2026, 1, 1), date(2026, 1, 31)),

@@ -26,7 +26,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing
 from ndcg_spark.comparison.tasks.pairing import group_whole_units
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import concat_chunks, int_values, list_offsets
+from ndcg_spark.core.batches import cast_batch, concat_chunks, int_values, list_offsets
 from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.core.student import t_quantile
@@ -52,10 +52,10 @@ CHOICES = ("seed", "n_replicates", "cluster_by", "unpaired")
 STORED = (*summing.COUNTS[:-1], *CHOICES, "note", "difference", "verdict", "state")
 """Columns of a comparison table that are added up, beside those of the series."""
 FAMILY = "family"
-"""Hash of period and baseline, by which rows are sorted for `decide_families`."""
+"""Number or hash of period and baseline, by which rows are sorted for `decide_families`."""
 PERIOD = ("period", "period_start", "period_end")
 SERIES_KEY = "series"
-"""Hash of a series, by which rows are sorted for `roll_up_means`."""
+"""Number or hash of a series, by which rows are sorted for `roll_up_means`."""
 ROWS_PER_CHUNK = 5_000
 """Rows of nights that are added up at once; each is in up to nine periods."""
 _FIRST = ("run", "baseline", *SERIES[1:])
@@ -74,14 +74,14 @@ def _build_period_schema(results: pa.Schema, keys: Sequence[str], left_out: str 
     )
 
 
-PERIOD_SCHEMA = _build_period_schema(finishing.RESULT_SCHEMA, _FIRST, "replicates")
+PAIRS_SCHEMA = _build_period_schema(finishing.RESULT_SCHEMA, _FIRST, "replicates")
 """Periods of a comparison table."""
 MEANS_SCHEMA = _build_period_schema(SUMMARY_SCHEMA, SERIES)
 """Periods of a metric table."""
 
 
 def list_periods(night: date, as_of: date, settings: RollUpSettings) -> list[tuple[str, date, date]]:
-    """List the requested periods that a night is in: name, first and last day. None is empty up to `as_of`.
+    """List the requested periods that a night is in: name, first and last day. Each has a day up to `as_of`.
 
     >>> list_periods(date(2026, 2, 3), date(2026, 2, 3), RollUpSettings(periods=("week", "rolling_7")))[0][1:]
     (datetime.date(2026, 2, 2), datetime.date(2026, 2, 8))
@@ -112,11 +112,12 @@ def roll_up_means(
         as_of = rows.column("as_of")[0].as_py()
         nights = _repeat_by_period(pa.Table.from_batches([rows]), as_of, settings)
         if nights.num_rows:
-            merged = _add_days(merge_partials(nights, (*PERIOD, *SERIES)), nights, as_of)
-            independence = pa.repeat("query_day" if day_quantiles is None else "day", merged.num_rows)
-            merged = merged.append_column("independence", independence)
+            sums = merge_partials(nights, (*PERIOD, *SERIES))
+            columns = dict(zip(sums.schema.names, sums.columns, strict=True)) | _describe_days(nights, as_of)
+            columns["independence"] = pa.repeat("query_day" if day_quantiles is None else "day", sums.num_rows)
+            merged = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
             for means in compute_means(iter([merged]), settings.confidence, day_quantiles, settings.across_rules):
-                yield means.select(MEANS_SCHEMA.names).cast(MEANS_SCHEMA)
+                yield cast_batch(means, MEANS_SCHEMA)
 
 
 def find_day_quantiles(settings: RollUpSettings) -> list[float] | None:
@@ -147,8 +148,8 @@ def _repeat_by_period(rows: pa.Table, as_of: date, settings: RollUpSettings) -> 
     return repeated
 
 
-def _add_days(merged: pa.RecordBatch, nights: pa.Table, as_of: date) -> pa.RecordBatch:
-    """Add days and what the nights of each period share; refuse a night that a period has twice."""
+def _describe_days(nights: pa.Table, as_of: date) -> dict[str, pa.Array]:
+    """Return days and what the nights of each period share; refuse a night that a period has twice."""
     shared = [(name, function) for name in (CONVENTION, CONFIG_HASH) for function in ("min", "max")]
     groups = nights.group_by([*PERIOD, *SERIES], use_threads=False).aggregate([(NIGHT, "list"), *shared])
     missing_days = []
@@ -167,9 +168,7 @@ def _add_days(merged: pa.RecordBatch, nights: pa.Table, as_of: date) -> pa.Recor
     for name in (CONVENTION, CONFIG_HASH):
         low, high = groups.column(f"{name}_min"), groups.column(f"{name}_max")
         columns[name] = pc.if_else(pc.equal(low, high), low, pa.scalar(None, pa.string()))
-    for name, column in columns.items():
-        merged = merged.append_column(name, concat_chunks(column))
-    return merged
+    return {name: concat_chunks(column) for name, column in columns.items()}
 
 
 def _list_missing_days(start: date, last: date, days: Collection[date]) -> list[date]:
@@ -228,10 +227,10 @@ class PeriodSums:
 
 
 def roll_up_nights(batches: Iterator[pa.RecordBatch], settings: RollUpSettings) -> Iterator[pa.RecordBatch]:
-    """Add up nights, sorted by series and night, to `PERIOD_SCHEMA`; the columns of families are filled in later."""
+    """Add up nights, sorted by series and night, to `PAIRS_SCHEMA`; the columns of families are filled in later."""
     periods = _sum_periods(_read_nights(batches), settings)
     while rows := list(islice(periods, finishing.RESULTS_PER_BATCH)):
-        yield pa.RecordBatch.from_pylist(rows, schema=PERIOD_SCHEMA)
+        yield pa.RecordBatch.from_pylist(rows, schema=PAIRS_SCHEMA)
 
 
 def _read_nights(batches: Iterator[pa.RecordBatch]) -> Iterator[StoredNight]:
@@ -413,4 +412,4 @@ def decide_families(batches: Iterator[pa.RecordBatch], settings: RollUpSettings)
             for batch in finishing.fill_family_columns(
                 [family], p_values, alpha=settings.alpha, margin=settings.margin
             ):
-                yield batch.select(PERIOD_SCHEMA.names).cast(PERIOD_SCHEMA)
+                yield cast_batch(batch, PAIRS_SCHEMA)
