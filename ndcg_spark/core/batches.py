@@ -74,11 +74,6 @@ def to_flags(column: pa.Array) -> BoolArray:
     return np.array(pc.fill_null(column, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-def count_true(column: pa.Array) -> int:
-    """Count the values that are true; `true_count` of pyarrow 14 crashes if none is null."""
-    return int(to_flags(column).sum())
-
-
 def int_values(column: pa.Array) -> IntArray:
     """Values of a column of whole numbers without nulls, as int64."""
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -202,11 +197,6 @@ def cast_large_types(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     columns = [column.cast(plain.get(column.type, column.type)) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Select the columns of a schema, in its types; `RecordBatch.cast` came with pyarrow 16."""
-    return pa.RecordBatch.from_arrays([batch.column(field.name).cast(field.type) for field in schema], schema=schema)
 
 
 def take_rows(batch: pa.RecordBatch, rows: IntArray) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import WorkerFunction, cast_batch, cast_large_types
+from ndcg_spark.core.batches import WorkerFunction, cast_large_types
 from ndcg_spark.core.row_counts import RowCount
 from ndcg_spark.core.schemas import MALFORMED
 from ndcg_spark.errors import InputRefusedError, option
@@ -514,7 +514,8 @@ def _split_parts(files: FilesTask) -> Iterator[FilesTask]:
 
 
 def _to_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches([cast_batch(batch, schema) for batch in batches], schema)
+    tables = [batch.select(schema.names).cast(schema) for batch in batches]
+    return pa.Table.from_batches(tables, schema)
 
 
 def select_per_query_rows(queries: pa.Table, settings: EvaluationSettings) -> pa.Table:

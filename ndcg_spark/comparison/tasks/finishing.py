@@ -29,7 +29,6 @@ from ndcg_spark.comparison.tasks.summing import (
     sums_from_bytes,
 )
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import cast_batch
 from ndcg_spark.core.student import detectable_effect, required_units
 from ndcg_spark.errors import InputRefusedError, option
 from ndcg_spark.evaluation.rules import MIXED, RULES, add_weight, combine_rules, read_rules
@@ -274,7 +273,7 @@ def decide_family(batches: Iterator[pa.RecordBatch], settings: ComparisonSetting
     _refuse_empty_sides(kept_batches, settings)
     p_values = [p for batch in kept_batches for p in batch.column("p_value").to_pylist()]
     for batch in fill_family_columns(kept_batches, p_values, alpha=settings.alpha, margin=settings.margin):
-        yield cast_batch(batch, SCHEMA_WITH_TOP_ITEMS)
+        yield batch.cast(SCHEMA_WITH_TOP_ITEMS)
 
 
 def _refuse_empty_sides(batches: Sequence[pa.RecordBatch], settings: ComparisonSettings) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ndcg_spark.core.batches import concat_batches, count_true, make_message, to_bytes
+from ndcg_spark.core.batches import concat_batches, make_message, to_bytes
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.errors import InputRefusedError
 from ndcg_spark.evaluation.plan_columns import TablePlan
@@ -108,8 +108,8 @@ class _PartSender:
         for rows, offsets in self._group_by_query():
             queries = rows.column(QUERY).take(pa.array(offsets[:-1]))
             low, high = self._files.bounds[self._number] if self._files.bounds else (None, None)
-            first = 0 if low is None else count_true(pc.less_equal(queries, pa.scalar(low, queries.type)))
-            end = len(queries) if high is None else count_true(pc.less(queries, pa.scalar(high, queries.type)))
+            first = 0 if low is None else pc.less_equal(queries, pa.scalar(low, queries.type)).true_count
+            end = len(queries) if high is None else pc.less(queries, pa.scalar(high, queries.type)).true_count
             end = max(first, end)
             for start, stop in ((0, first), (end, len(queries))):
                 if start < stop:

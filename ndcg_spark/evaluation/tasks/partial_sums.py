@@ -16,7 +16,6 @@ from ndcg_spark.conventions import Convention
 from ndcg_spark.core import labels
 from ndcg_spark.core.batches import (
     concat_chunks,
-    count_true,
     float_values,
     get_value,
     int_values,
@@ -131,7 +130,7 @@ def _read_scores(batches: Iterator[pa.RecordBatch], task: SummingTask) -> Iterat
     for batch in batches:
         for k in pc.unique(batch.column("k")):
             at_k = batch.column("k").is_null() if k.as_py() is None else pc.equal(batch.column("k"), k)
-            rows = batch if count_true(at_k) == len(at_k) else batch.filter(at_k)
+            rows = batch if at_k.true_count == len(at_k) else batch.filter(at_k)
             status = rows.column("status")
             numbers = pc.index_in(status, value_set=pa.array(scoring.STATUS_NAMES, status.type))
             columns = [metric.column for metric in task.list_averaged(k.as_py())]

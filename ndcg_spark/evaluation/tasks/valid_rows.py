@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ndcg_spark.conventions import Convention
 from ndcg_spark.conventions.forms import discount_table, gain_function, parse_gain, relevance_range
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import cast_large_types, count_true, float_values, get_value, list_offsets, to_flags
+from ndcg_spark.core.batches import cast_large_types, float_values, get_value, list_offsets, to_flags
 from ndcg_spark.core.exact import MAX_WEIGHT
 from ndcg_spark.core.ragged import BoolArray, FloatArray, offsets_after_filter, to_lengths
 from ndcg_spark.errors import InputRefusedError
@@ -166,7 +166,7 @@ def _clear_rejected(batch: pa.RecordBatch, check: RowCheck) -> pa.RecordBatch:
     batch, names = add_marks(batch), canonical_names(check.settings)
     rejected, lacks_key = batch.column(col.BAD_ROW).is_valid(), pa.array(~has_keys(batch, names))
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    for name, column in columns.items() if count_true(rejected) else ():
+    for name, column in columns.items() if rejected.true_count else ():
         if name not in (col.RUN, col.BAD_ROW, col.COPIES):
             is_carried = name in names.query or name in names.segments
             columns[name] = pc.if_else(lacks_key if is_carried else rejected, pa.scalar(None, column.type), column)

@@ -26,7 +26,7 @@ from ndcg_spark.comparison.settings import ComparisonSettings
 from ndcg_spark.comparison.tasks import finishing, summing
 from ndcg_spark.comparison.tasks.pairing import group_whole_units
 from ndcg_spark.core import labels
-from ndcg_spark.core.batches import cast_batch, concat_chunks, int_values, list_offsets
+from ndcg_spark.core.batches import concat_chunks, int_values, list_offsets
 from ndcg_spark.core.exact import Limbs, add_limbs
 from ndcg_spark.core.ragged import IntArray
 from ndcg_spark.core.student import t_quantile
@@ -117,7 +117,7 @@ def roll_up_means(
             columns["independence"] = pa.repeat("query_day" if day_quantiles is None else "day", sums.num_rows)
             merged = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
             for means in compute_means(iter([merged]), settings.confidence, day_quantiles, settings.across_rules):
-                yield cast_batch(means, MEANS_SCHEMA)
+                yield means.select(MEANS_SCHEMA.names).cast(MEANS_SCHEMA)
 
 
 def find_day_quantiles(settings: RollUpSettings) -> list[float] | None:
@@ -412,4 +412,4 @@ def decide_families(batches: Iterator[pa.RecordBatch], settings: RollUpSettings)
             for batch in finishing.fill_family_columns(
                 [family], p_values, alpha=settings.alpha, margin=settings.margin
             ):
-                yield cast_batch(batch, PAIRS_SCHEMA)
+                yield batch.select(PAIRS_SCHEMA.names).cast(PAIRS_SCHEMA)
