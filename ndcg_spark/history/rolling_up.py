@@ -91,7 +91,8 @@ class RollUpBase(Work[RollUpJobSettings], ABC):
             self.add_up(settings)
             keys = tuple(self.list_keys())
             if not keys:
-                raise InputRefusedError("no night of the table is in a requested period")
+                existing = f"its nights are from {nights.first} to {nights.last}"
+                raise InputRefusedError(f"no night of the table is in a requested period; {existing}.")
             shown = sorted(self.list_rows(MAX_PERIODS + 1), key=self.sort_key)
             all_rows = sorted(self.list_rows(), key=self.sort_key) if self.job.is_requested("json") else []
         facts = {

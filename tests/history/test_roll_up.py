@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, timedelta
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from support.expectations import approx, collect_refusal
 
 from ndcg_spark import compare, evaluate, merge_summaries
 from ndcg_spark.core.columns import mark_text_table
 from ndcg_spark.core.exact import MOMENTS, query_states
 from ndcg_spark.errors import InputRefusedError, InvalidParameterError, MissingColumnError
-from ndcg_spark.history import RollUpSettings, roll_up
+from ndcg_spark.history import RollUpSettings, local_periods, roll_up
 from ndcg_spark.history.frames import roll_up_table
+from ndcg_spark.history.local_periods import read_period_rows
+from ndcg_spark.sources.local import open_memory_table
 
 RANKED = "night date, query_id string, item_id string, score double, relevance int, country string, w double"
 KEYS = ("run", "segment_by", "segment", "metric", "k")
@@ -90,6 +95,34 @@ def test_every_period_has_the_bits_of_one_evaluation(ranked, table, every):
         }
         assert group == expected
     assert by_period(roll_up(table.orderBy("value", "state").repartition(5))) == actual
+
+
+def roll_up_locally(stored, settings):
+    """Periods of a Spark table by the engine without Spark, by their keys."""
+    schema = to_arrow_schema(stored.schema)
+    rows = pa.Table.from_pylist([row.asDict() for row in stored.collect()], schema)
+    nights = read_period_rows(open_memory_table(rows, "metrics"), settings)
+    known = replace(settings, as_of=settings.as_of or max(nights.column("night").to_pylist()))
+    periods = local_periods.roll_up_table(nights, known).to_pylist()
+    return {(*(row[name] for name in ("period", "period_start", "period_end")), *(row[name] for name in KEYS)): row
+            for row in periods}  # fmt: skip
+
+
+@pytest.mark.parametrize("independence", ["query_day", "day"])
+def test_weights_and_segments_have_the_same_bits_without_spark(table, independence):
+    """A segment is null, and so are states of a metric that is no mean; a night has another configuration."""
+    no_mean = "CASE WHEN metric = 'dcg' THEN null ELSE state END state"
+    changed = "CASE WHEN run_date = '2026-01-30' THEN null ELSE config_hash END config_hash"
+    others = [name for name in table.columns if name not in ("state", "config_hash")]
+    mixed = table.selectExpr(*others, no_mean, changed)
+    for settings in (
+        RollUpSettings(independence=independence),
+        RollUpSettings(independence=independence, periods=("week",), start=NIGHTS[2], end=NIGHTS[4]),
+        RollUpSettings(independence=independence, as_of=NIGHTS[3], confidence=0.8),
+    ):
+        expected = by_period(roll_up_table(mixed, settings))
+        assert None in {key[5] for key in expected}
+        assert roll_up_locally(mixed, settings) == expected
 
 
 def test_missing_days_are_named_and_queries_weigh_not_days(table, every):
@@ -218,6 +251,14 @@ def test_three_days_of_a_comparison(compared):
         p_values = {row["segment"]: row["p_sign_flip" if independence == "query" else "p_value"] for row in actual}
         lowest = min(p_values, key=p_values.get)
         assert (rows[lowest]["family_size"], rows[lowest]["p_holm"]) == (3, approx(min(1, 3 * p_values[lowest])))
+
+
+@pytest.mark.parametrize("independence", ["query_day", "query", "day"])
+def test_segments_of_comparisons_have_the_same_bits_without_spark(compared, independence):
+    settings = RollUpSettings(independence=independence, margin=0.01)
+    expected = by_period(roll_up_table(compared, settings))
+    assert {key[5] for key in expected} == {"", "DE", "US"}
+    assert roll_up_locally(compared, settings) == expected
 
 
 def test_periods_of_comparisons_are_those_of_means(compared):
